@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#else
+#include <thread>
+#endif
+
+#include <penstock/sample/config.hpp>
+
+namespace penstock {
+
+/// Distance that keeps two variables out of each other's cache lines, prefetched pairs of lines included.
+inline constexpr std::size_t cache_line = 128;
+
+/// The point in time that never comes.
+inline constexpr auto no_deadline = std::chrono::steady_clock::time_point::max();
+
+/// The primitives under the channel's protocol. Every shared word of `gate` and `ring` goes through such a policy, so
+/// that a checker can put instrumented atomics, a scheduler of its own and modelled sleeping in their place.
+struct std_atomics {
+  template <class T>
+  using atomic = std::atomic<T>;
+
+  /// A store-load fence in two halves: the frequent side calls `light`, the rare side `heavy`. With the system's
+  /// expedited membarrier the light half costs nothing; where the call is refused both are full fences.
+  class asymmetric_fence {
+   public:
+    asymmetric_fence() noexcept : expedited_(register_process()) {}
+
+    void light() const noexcept {
+      if (expedited_)
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      else
+        full();
+    }
+    void heavy() const noexcept {
+#if defined(__linux__) && defined(__NR_membarrier)
+      if (expedited_ && syscall(__NR_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return;
+#endif
+      full();
+    }
+
+   private:
+    static void full() noexcept {
+#if !PENSTOCK_THREAD_SANITIZER
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+    }
+    static bool register_process() noexcept {
+#if defined(__linux__) && defined(__NR_membarrier) && !PENSTOCK_THREAD_SANITIZER
+      return syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+#else
+      return false;
+#endif
+    }
+
+    bool expedited_;
+  };
+
+  /// Tells the core that this thread spins.
+  static void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  /// Sleeps while `word` is `expected`, until woken or `deadline`; may return early.
+  static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected,
+                    std::chrono::steady_clock::time_point deadline) noexcept {
+#if defined(__linux__)
+    // libstdc++'s steady_clock is CLOCK_MONOTONIC, which FUTEX_WAIT_BITSET takes as an absolute time.
+    timespec until{};
+    const timespec* limit = nullptr;
+    if (deadline != no_deadline) {
+      const auto nanoseconds =
+          std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
+      until.tv_sec = static_cast<time_t>(nanoseconds / 1'000'000'000);
+      until.tv_nsec = static_cast<long>(nanoseconds % 1'000'000'000);
+      limit = &until;
+    }
+    syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, limit, nullptr,
+            FUTEX_BITSET_MATCH_ANY);
+#else
+    if (word.load(std::memory_order_relaxed) == expected) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    (void)deadline;
+#endif
+  }
+
+  static void wake_all(std::atomic<std::uint32_t>& word) noexcept {
+#if defined(__linux__)
+    syscall(SYS_futex, &word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT32_MAX, nullptr, nullptr, 0);
+#else
+    (void)word;
+#endif
+  }
+};
+
+}  // namespace penstock

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <penstock/channel/layout.hpp>
+#include <penstock/channel/record.hpp>
+#include <penstock/channel/ring.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/sample/error.hpp>
+
+namespace penstock {
+
+template <class Schema, class Device>
+class lease;
+
+/// The typed channel between the readers of one replica and its consumer: slots, twins, streams, and the ring that says
+/// whose they are. Everything is allocated by the constructor.
+///
+/// Held by shared ownership: by the feed, by reader threads, and by the channel itself while leases outlive the feed.
+template <class Schema, class Device>
+class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
+  static constexpr bool separate = separate_device<Device>;
+  using clock = std::chrono::steady_clock;
+
+ public:
+  using stream_view = typename Device::stream_view;
+  static constexpr std::size_t most_streams = 4;
+
+  channel(Device device, batch_layout<Schema> layout, const ring_shape& shape, std::optional<stream_view> consumer_stream,
+          gate<>* pool)
+      : device_(std::move(device)),
+        layout_(std::move(layout)),
+        turns(shape, pool),
+        work_(device_.make_stream()),
+        work_view_(consumer_stream ? *consumer_stream : work_.view()) {
+    slots_.reserve(shape.host);
+    for (std::uint32_t i = 0; i < shape.host; ++i) slots_.emplace_back(device_, layout_, shape.ranges);
+    if constexpr (separate) {
+      copies_.emplace(device_.make_stream());
+      std::size_t small = 0;
+      for (std::size_t i = 0; i < Schema::size; ++i) {
+        small_offset_[i] = small;
+        if (kept_on_host[i]) small += layout_.row_bytes(i) * layout_.capacity();
+      }
+      twins_.reserve(shape.device);
+      for (std::uint32_t i = 0; i < shape.device; ++i) twins_.emplace_back(device_, layout_, shape.ranges, small);
+    }
+  }
+  channel(const channel&) = delete;
+  channel& operator=(const channel&) = delete;
+
+  ~channel() {
+    if constexpr (separate) {
+      // The last copies and release events end before their memory goes; under a device that does not answer it stays.
+      if (!drained()) {
+        std::fputs("penstock: the device did not finish its last copies in time; their memory is not freed\n", stderr);
+        new std::vector<host_slot>(std::move(slots_));
+        new std::vector<device_twin>(std::move(twins_));
+      }
+    }
+  }
+
+  const Device& device() const noexcept { return device_; }
+  const batch_layout<Schema>& layout() const noexcept { return layout_; }
+  void set_drain_limit(std::chrono::nanoseconds limit) noexcept { drain_limit_ = limit; }
+
+  // ---- readers
+
+  detail::batch_record& record(std::uint32_t slot) noexcept { return slots_[slot].record; }
+  batch_view<Schema> views(std::uint32_t slot, std::size_t rows, std::size_t first) const {
+    return layout_.views(slots_[slot].memory.data(), rows, first);
+  }
+  std::byte* data(std::uint32_t slot) const noexcept { return slots_[slot].memory.data(); }
+
+  take_result try_take(std::uint32_t reader, ticket& out) {
+    if (is_broken()) return take_result::none;
+    return turns.try_take(reader, out, [this](std::uint32_t slot) { return fence_passed(slot); });
+  }
+  /// Waits for the last copy out of `slot`, without a ticket in hand.
+  template <class Interrupt>
+  wait_result await_fence([[maybe_unused]] std::uint32_t slot, [[maybe_unused]] const Interrupt& interrupt,
+                          [[maybe_unused]] clock::time_point deadline = no_deadline) {
+    if constexpr (separate) {
+      try {
+        return device_.wait(slots_[slot].copied, interrupt, deadline);
+      } catch (...) {
+        fail_for_good(std::current_exception());
+        return wait_result::interrupted;
+      }
+    }
+    return wait_result::complete;
+  }
+  void fail(std::uint32_t slot, std::exception_ptr cause, provenance where, std::uint32_t row) {
+    const std::scoped_lock lock(failures_);
+    slots_[slot].record.failure.add(std::move(cause), std::move(where), row);
+  }
+  void publish(const ticket& ticket) noexcept { turns.publish(ticket, enqueue()); }
+
+  // ---- consumer
+
+  /// The next buffer, which must be ready, as a lease. Throws the step's failure, after which the buffer is free again.
+  lease<Schema, Device> receive();
+  /// Skips all that was begun; see `ring::restart`.
+  std::uint64_t restart() {
+    return turns.restart([this](std::uint32_t slot) { slots_[slot].record.failure = {}; });
+  }
+  /// True once a copy or a fence failed in a way that leaves a buffer out of use for good.
+  bool is_broken() const noexcept { return is_broken_.load(std::memory_order_acquire); }
+  std::exception_ptr broken() {
+    const std::scoped_lock lock(failures_);
+    return broken_;
+  }
+  stream_view stream() const noexcept { return work_view_; }
+  /// Called once by the consumer's side when it goes: the channel lives until the last lease is let go.
+  void abandon() {
+    self_ = this->shared_from_this();
+    if (turns.abandon()) self_.reset();
+  }
+
+ private:
+  friend class lease<Schema, Device>;
+
+  template <class D, bool Separate>
+  struct parts {
+    struct event {};
+    struct memory {};
+  };
+  template <class D>
+  struct parts<D, true> {
+    using event = typename D::event;
+    using memory = decltype(std::declval<const D&>().allocate(1));
+  };
+  using event = typename parts<Device, separate>::event;
+  using memory = typename parts<Device, separate>::memory;
+
+  static event make_event(const Device& device) {
+    if constexpr (separate)
+      return device.make_event();
+    else
+      return {};
+  }
+  static memory allocate(const Device& device, std::size_t bytes) {
+    if constexpr (separate)
+      return device.allocate(bytes);
+    else
+      return {};
+  }
+
+  static void prepare(detail::batch_record& record, std::size_t capacity, std::size_t ranges) {
+    record.indices.resize(capacity);
+    record.range_rows.resize(ranges);
+  }
+
+  struct host_slot {
+    host_slot(host_slot&& other) noexcept  // only while nobody else knows it
+        : memory(std::move(other.memory)), record(std::move(other.record)), copied(std::move(other.copied)) {}
+    host_slot(const Device& device, const batch_layout<Schema>& layout, std::size_t ranges)
+        : memory(device.allocate_host(layout.bytes())), copied(make_event(device)) {
+      prepare(record, layout.capacity(), ranges);
+    }
+    decltype(std::declval<const Device&>().allocate_host(1)) memory;
+    detail::batch_record record;
+    event copied;         // the copy out of the slot has completed
+    // Read also by a reader that is about to lose the race for a ticket, hence atomic.
+    std::atomic<bool> fenced{false};  // `copied` was recorded
+    std::atomic<bool> lost{false};    // a copy is in flight that no event will tell the end of
+  };
+
+  struct device_twin {
+    device_twin(const Device& device, const batch_layout<Schema>& layout, std::size_t ranges, std::size_t small_bytes)
+        : data(allocate(device, layout.bytes())),
+          ready(make_event(device)),
+          released(make_event(device)),
+          other(make_event(device)),
+          small(small_bytes) {
+      prepare(record, layout.capacity(), ranges);
+    }
+    memory data;
+    detail::batch_record record;
+    event ready;     // the copy into the twin has completed
+    event released;  // the consumer's work on the twin has completed
+    event other;     // its work on further streams
+    std::vector<std::byte> small;
+    std::exception_ptr release_failure;
+    std::array<std::optional<stream_view>, most_streams> streams{};
+  };
+
+  static constexpr std::array<bool, Schema::size> kept_on_host = []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array<bool, Schema::size>{(field_t<I, Schema>::rank == 0)...};
+  }(std::make_index_sequence<Schema::size>{});
+
+  bool fence_passed([[maybe_unused]] std::uint32_t index) {
+    if constexpr (separate) {
+      const host_slot& from = slots_[index];
+      try {
+        return !from.lost.load(std::memory_order_relaxed) &&
+               (!from.fenced.load(std::memory_order_relaxed) || device_.ready(from.copied));
+      } catch (...) {
+        fail_for_good(std::current_exception());
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Enqueues copies; called by whoever advances the ring's cursor, so never twice at a time.
+  auto enqueue() noexcept {
+    if constexpr (separate)
+      return [this](std::uint64_t, std::uint32_t from, std::uint32_t to) noexcept { copy(slots_[from], twins_[to]); };
+    else
+      return [](std::uint64_t, std::uint32_t, std::uint32_t) noexcept {};
+  }
+  void copy(host_slot& from, device_twin& to) noexcept
+    requires separate
+  {
+    std::swap(from.record, to.record);
+    from.record.failure = {};
+    bool enqueued = false;
+    try {
+      if (auto failed = std::exchange(to.release_failure, nullptr)) std::rethrow_exception(failed);
+      if (to.record.failure || to.record.info.rows == 0) return;
+      const std::size_t rows = to.record.info.rows;
+      for (std::size_t i = 0; i < Schema::size; ++i)
+        if (kept_on_host[i])
+          std::memcpy(to.small.data() + small_offset_[i], from.memory.data() + layout_.offset(i),
+                      layout_.row_bytes(i) * rows);
+      const auto stream = copies_->view();
+      device_.wait(stream, to.released);
+      device_.copy_to_device(to.data.data(), from.memory.data(), layout_.bytes_of(rows), stream);
+      enqueued = true;
+      device_.record(from.copied, stream);
+      from.fenced.store(true, std::memory_order_relaxed);
+      enqueued = false;
+      device_.record(to.ready, stream);
+    } catch (...) {
+      provenance where;
+      where.stage = "transfer";
+      to.record.failure.add(std::current_exception(), std::move(where), 0);
+      if (enqueued) {
+        // The end of this copy can no longer be told: its slot stays out of use.
+        from.lost.store(true, std::memory_order_relaxed);
+        fail_for_good(std::current_exception());
+      }
+    }
+  }
+  void fail_for_good(std::exception_ptr cause) {
+    {
+      const std::scoped_lock lock(failures_);
+      if (!broken_) broken_ = std::move(cause);
+      is_broken_.store(true, std::memory_order_release);
+    }
+    turns.consumer.notify();
+  }
+
+  // ---- the lease's side; release by any thread
+
+  const detail::batch_record& leased_record(std::uint32_t index) const noexcept {
+    if constexpr (separate)
+      return twins_[index].record;
+    else
+      return slots_[index].record;
+  }
+  std::byte* leased_data(std::uint32_t index) const noexcept {
+    if constexpr (separate)
+      return twins_[index].data.data();
+    else
+      return slots_[index].memory.data();
+  }
+  void release(std::uint32_t index) noexcept {
+    if constexpr (separate) {
+      device_twin& back = twins_[index];
+      try {
+        for (auto& stream : back.streams) {
+          if (!stream) break;
+          device_.record(back.other, *stream);
+          device_.wait(work_view_, back.other);
+          stream.reset();
+        }
+        device_.record(back.released, work_view_);
+      } catch (...) {
+        back.release_failure = std::current_exception();
+      }
+    } else {
+      slots_[index].record.failure = {};
+    }
+    if (turns.release(index, enqueue())) {
+      const auto last = std::move(self_);  // the channel ends here
+    }
+  }
+  void used_on(std::uint32_t index, stream_view stream) {
+    if constexpr (separate) {
+      for (auto& known : twins_[index].streams) {
+        if (!known) {
+          known = stream;
+          return;
+        }
+        if (*known == stream) return;
+      }
+      throw error(detail::concat("a batch can be used on ", most_streams, " further streams at most"));
+    } else {
+      (void)index, (void)stream;
+    }
+  }
+
+  bool drained() noexcept
+    requires separate
+  {
+    try {
+      const auto deadline = clock::now() + drain_limit_;
+      const auto never = [] { return false; };
+      const auto done = [&](const event& last) {
+        return device_.wait(last, never, deadline) == wait_result::complete;
+      };
+      for (auto& slot : slots_)
+        if (slot.lost || !done(slot.copied)) return false;
+      for (auto& twin : twins_)
+        if (!done(twin.ready) || !done(twin.released)) return false;
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  Device device_;
+  batch_layout<Schema> layout_;
+
+ public:
+  ring<> turns;
+
+ private:
+  typename Device::stream work_;
+  stream_view work_view_;
+  std::optional<typename Device::stream> copies_;
+  std::vector<host_slot> slots_;
+  std::vector<device_twin> twins_;
+  std::array<std::size_t, Schema::size> small_offset_{};
+  std::mutex failures_;
+  std::exception_ptr broken_;
+  std::atomic<bool> is_broken_{false};
+  std::chrono::nanoseconds drain_limit_{std::chrono::seconds(10)};
+  std::shared_ptr<channel> self_;
+};
+
+}  // namespace penstock
+
+#include <penstock/channel/lease.hpp>

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include <penstock/sample/error.hpp>
+
+namespace penstock {
+
+/// What a batch is, its data aside.
+struct batch_info {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;        ///< of the epoch, from 0
+  std::uint64_t first = 0;       ///< position in the epoch's order of this batch's first sample
+  std::uint64_t next = 0;        ///< position after the step's last sample, over all replicas
+  std::uint32_t count = 0;       ///< real samples
+  std::uint32_t rows = 0;        ///< real samples and padding
+  bool end = false;              ///< streams: there is nothing after this batch
+};
+
+namespace detail {
+
+/// Why a step has no data. Of several failures in one step that of the lowest row counts.
+struct step_failure {
+  std::exception_ptr cause;
+  provenance where;
+  std::uint32_t row = 0;
+  std::uint32_t number = 0;  // of failures in the step
+
+  explicit operator bool() const noexcept { return number != 0; }
+  void add(std::exception_ptr new_cause, provenance new_where, std::uint32_t new_row) {
+    if (number == 0 || new_row < row) {
+      cause = std::move(new_cause);
+      where = std::move(new_where);
+      row = new_row;
+    }
+    ++number;
+  }
+};
+
+/// What travels with a buffer from the readers to the consumer.
+struct batch_record {
+  batch_info info;
+  std::vector<std::uint64_t> indices;      // of the samples, row by row
+  std::vector<std::uint32_t> range_rows;   // real rows that each range brought
+  step_failure failure;
+};
+
+}  // namespace detail
+}  // namespace penstock

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stop_token>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/sample/philox.hpp>
+#include <penstock/sample/schema.hpp>
+
+namespace penstock {
+
+/// What a dataset's `read` may ask for by taking a third parameter `read_context&`.
+struct read_context {
+  philox& random;          ///< the sample's own stream: a function of seed, epoch and sample index
+  std::uint64_t epoch;     ///< from 0
+  const std::stop_token& stop;  ///< requested when the result is no longer wanted: for reads that can block
+};
+
+/// Told by a reader which sample it reads, and asked whether to go on. Reads of one range share one.
+class read_progress {
+ public:
+  read_progress() = default;
+  read_progress(std::atomic<std::uint64_t>& sample, const std::atomic<std::uint64_t>& gate, std::uint64_t closed)
+      : sample_(&sample), gate_(&gate), closed_(closed) {}
+
+  /// False if the range is no longer wanted.
+  bool begin(std::uint64_t sample) const noexcept {
+    if (sample_ == nullptr) return true;
+    sample_->store(sample, std::memory_order_relaxed);
+    return (gate_->load(std::memory_order_relaxed) & closed_) == 0;
+  }
+
+ private:
+  std::atomic<std::uint64_t>* sample_ = nullptr;
+  const std::atomic<std::uint64_t>* gate_ = nullptr;
+  std::uint64_t closed_ = 0;
+};
+
+/// What all samples of one range have in common.
+struct range_context {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::stop_token stop{};
+  read_progress progress{};
+};
+
+namespace detail {
+
+template <class D>
+concept describes_samples = requires(const std::remove_cvref_t<D>& dataset) {
+  { dataset.size() } -> std::convertible_to<std::uint64_t>;
+  requires is_schema<std::remove_cvref_t<decltype(dataset.schema())>>;
+};
+
+template <describes_samples D>
+using schema_of = std::remove_cvref_t<decltype(std::declval<const std::remove_cvref_t<D>&>().schema())>;
+
+template <class Reader, class Schema>
+concept reads_with_context =
+    requires(Reader& reader, std::uint64_t index, const sample_view<Schema>& to, read_context& context) {
+      reader.read(index, to, context);
+    };
+template <class Reader, class Schema>
+concept reads_samples = reads_with_context<Reader, Schema> ||
+                        requires(Reader& reader, std::uint64_t index, const sample_view<Schema>& to) {
+                          reader.read(index, to);
+                        };
+template <class Reader, class Schema>
+concept reads_in_bulk = requires(Reader& reader, std::span<const std::uint64_t> indices,
+                                 const batch_view<Schema>& to) { reader.read_range(indices, to); };
+template <class Reader, class Schema>
+concept reads_in_bulk_with_context =
+    requires(Reader& reader, std::span<const std::uint64_t> indices, const batch_view<Schema>& to,
+             const range_context& context) { reader.read_range(indices, to, context); };
+template <class Reader, class Schema>
+concept reads = reads_samples<Reader, Schema> || reads_in_bulk<Reader, Schema> || reads_in_bulk_with_context<Reader, Schema>;
+
+template <class D>
+concept opens = requires(const D& dataset) { dataset.open(); };
+template <class D>
+concept says_serial = requires {
+  requires D::serial;
+};
+template <class D>
+concept prefetches = requires(D& dataset, std::uint64_t index) { dataset.prefetch(index); };
+
+template <class D>
+concept opens_readers = opens<D> && requires(const D& dataset) {
+  requires reads<std::remove_cvref_t<decltype(dataset.open())>, schema_of<D>>;
+};
+
+}  // namespace detail
+
+/// A random-access collection of samples.
+///
+/// `size()` is the number of samples, `schema()` their fields, `read(index, to)` writes sample `index` in place into the
+/// views `to` (a `sample_view` of the schema); it may take a third parameter, `read_context&`. It is const and called by
+/// many readers at once, unless
+/// - `open() const` is there: its result is one reader's own state (a file handle, a decoder), and its `read` is used; or
+/// - `static constexpr bool serial = true` says that only one reader may be in it at a time.
+/// Optional: `read_range(indices, to)` reads a whole range where that is faster, row i of the batch views being sample
+/// indices[i]; `prefetch(index)` hints at a sample that will soon be read.
+template <class D>
+concept dataset = detail::describes_samples<D> && std::is_object_v<D> &&
+                  (detail::opens_readers<D> || (detail::says_serial<D> && detail::reads<D, detail::schema_of<D>>) ||
+                   (!detail::opens<D> && !detail::says_serial<D> && detail::reads<const D, detail::schema_of<D>>));
+
+namespace detail {
+
+/// How many samples ahead of the one that is read the hint is given.
+inline constexpr std::size_t prefetch_distance = 6;
+
+template <class D>
+void hint(D& source, std::uint64_t index) {
+  if constexpr (prefetches<D>) source.prefetch(index);
+}
+
+template <class Schema, class Reader, class To>
+void read_one(Reader& reader, std::uint64_t index, const To& to, [[maybe_unused]] philox& random,
+              [[maybe_unused]] const range_context& context) {
+  if constexpr (reads_with_context<Reader, Schema>) {
+    read_context one{random, context.epoch, context.stop};
+    reader.read(index, to, one);
+  } else {
+    reader.read(index, to);
+  }
+}
+
+/// Reads samples `indices` into the rows of `to` and calls `after(row, sample, random)` for each; returns the rows done,
+/// fewer than asked for if `context.progress` said stop. `hints` is what is told of samples to come.
+template <class Schema, class Reader, class Hints, class After>
+std::size_t read_rows(Reader& reader, Hints& hints, std::span<const std::uint64_t> indices, const batch_view<Schema>& to,
+                      const range_context& context, After&& after) {
+  if constexpr (reads_in_bulk_with_context<Reader, Schema> || reads_in_bulk<Reader, Schema>) {
+    if (indices.empty() || !context.progress.begin(indices[0])) return 0;
+    if constexpr (reads_in_bulk_with_context<Reader, Schema>)
+      reader.read_range(indices, to, context);
+    else
+      reader.read_range(indices, to);
+    for (std::size_t row = 0; row < indices.size(); ++row) {
+      philox random(context.seed, context.epoch, indices[row]);
+      after(row, sample_at(to, row), random);
+    }
+    return indices.size();
+  } else {
+    for (std::size_t row = 0; row < indices.size() && row < prefetch_distance; ++row) hint(hints, indices[row]);
+    for (std::size_t row = 0; row < indices.size(); ++row) {
+      if (!context.progress.begin(indices[row])) return row;
+      if (row + prefetch_distance < indices.size()) hint(hints, indices[row + prefetch_distance]);
+      const auto sample = sample_at(to, row);
+      philox random(context.seed, context.epoch, indices[row]);
+      read_one<Schema>(reader, indices[row], sample, random, context);
+      after(row, sample, random);
+    }
+    return indices.size();
+  }
+}
+
+}  // namespace detail
+}  // namespace penstock

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/channel/layout.hpp>
+#include <penstock/dataset/dataset.hpp>
+#include <penstock/device/cpu.hpp>
+#include <penstock/schedule/source.hpp>
+#include <penstock/stage/batch.hpp>
+#include <penstock/stage/plan.hpp>
+#include <penstock/stage/read.hpp>
+
+namespace penstock::detail {
+
+/// Calls the user's transform of `read`, if there is one.
+template <class Transform, class Sample>
+void apply_transform([[maybe_unused]] const Transform& transform, [[maybe_unused]] const Sample& sample,
+                     [[maybe_unused]] philox& random) {
+  if constexpr (std::is_invocable_v<const Transform&, const Sample&, philox&>)
+    transform(sample, random);
+  else if constexpr (std::is_invocable_v<const Transform&, const Sample&>)
+    transform(sample);
+}
+
+/// Writes a sample to places of other element types.
+template <class... From, class... To>
+void convert_sample(const std::tuple<From...>& from, const std::tuple<To...>& to) {
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto one = [](const auto& source, const auto& target) {
+      using element = typename std::remove_cvref_t<decltype(target)>::value_type;
+      const std::size_t n = source.size();
+      for (std::size_t i = 0; i < n; ++i) target.data()[i] = static_cast<element>(source.data()[i]);
+    };
+    (one(std::get<I>(from), std::get<I>(to)), ...);
+  }(std::index_sequence_for<From...>{});
+}
+
+/// How samples get from the dataset to their places: directly, converted, or by the user's collate.
+template <class Dataset, class Collate>
+struct collation {
+  using schema_type = decltype(std::declval<const Collate&>().schema(std::declval<const Dataset&>()));
+  static schema_type stored(const Dataset& dataset, const Collate& collate) { return collate.schema(dataset); }
+};
+template <class Dataset>
+struct collation<Dataset, cast_t<>> {
+  using schema_type = schema_of<Dataset>;
+  static schema_type stored(const Dataset& dataset, cast_t<>) { return dataset.schema(); }
+};
+template <class Dataset, class... Elements>
+  requires(sizeof...(Elements) > 0)
+struct collation<Dataset, cast_t<Elements...>> {
+  using schema_type = decltype(cast_schema(std::declval<schema_of<Dataset>>(), cast_t<Elements...>{}));
+  static schema_type stored(const Dataset& dataset, cast_t<Elements...> elements) {
+    return cast_schema(dataset.schema(), elements);
+  }
+};
+
+template <class Dataset, class Collate>
+using stored_schema = typename collation<std::remove_const_t<Dataset>, Collate>::schema_type;
+
+/// A dataset read in the order of a plan.
+template <class Dataset, class Plan, class Transform, class Collate>
+class dataset_source final : public source<stored_schema<Dataset, Collate>> {
+  using stored = stored_schema<Dataset, Collate>;
+  static constexpr bool collates = !is_cast<Collate>;
+
+  // A collate asks the dataset for elements, not for samples of one shape.
+  struct no_schema {};
+  static constexpr bool direct = [] {
+    if constexpr (collates)
+      return false;
+    else
+      return std::same_as<stored, schema_of<Dataset>>;
+  }();
+
+ public:
+  dataset_source(std::shared_ptr<Dataset> dataset, Plan plan, std::uint64_t seed, Transform transform, Collate collate)
+      : dataset_(std::move(dataset)),
+        plan_(std::move(plan)),
+        seed_(seed),
+        transform_(std::move(transform)),
+        collate_(std::move(collate)) {}
+
+  std::uint64_t positions() const override { return plan_.size(); }
+
+  std::uint64_t fingerprint() const override {
+    std::uint64_t hash = mix(mix(mix(mix_start, dataset_->size()), plan_.size()), seed_);
+    std::uint64_t begin[8] = {};
+    const std::uint64_t known = plan_.size() < 8 ? plan_.size() : 8;
+    plan_.order(seed_, 0, 0, std::span(begin).first(static_cast<std::size_t>(known)));
+    for (std::uint64_t index : begin) hash = mix(hash, index);
+    return hash;
+  }
+
+  std::unique_ptr<reader_state> open(std::stop_token stop) override {
+    auto result = std::make_unique<state>();
+    result->stop = std::move(stop);
+    if constexpr (opens<Dataset>) result->reader.emplace(dataset_->open());
+    if constexpr (!collates && !direct) {
+      result->layout = batch_layout<schema_of<Dataset>>(dataset_->schema(), 1);
+      result->scratch = aligned_memory(result->layout.bytes());
+    }
+    return result;
+  }
+
+  fill_result fill(reader_state& own, const fill_request<stored>& request) override {
+    auto& reader = static_cast<state&>(own);
+    plan_.order(seed_, request.epoch, request.first, request.indices);
+    const range_context context{seed_, request.epoch, reader.stop, request.progress};
+    std::unique_lock<std::mutex> turn;
+    if constexpr (says_serial<Dataset>) turn = std::unique_lock(serial_);
+    std::size_t rows = 0;
+    if constexpr (opens<Dataset>)
+      rows = read(*reader.reader, reader, request, context);
+    else if constexpr (says_serial<Dataset>)
+      rows = read(*dataset_, reader, request, context);
+    else
+      rows = read(std::as_const(*dataset_), reader, request, context);
+    return {rows, false, rows < request.indices.size()};
+  }
+
+ private:
+  template <class D, bool Opens>
+  struct opened {
+    using type = std::remove_cvref_t<decltype(std::declval<const D&>().open())>;
+  };
+  template <class D>
+  struct opened<D, false> {
+    struct type {};
+  };
+  template <bool Scratch, class D>
+  struct scratch_layout {
+    using type = no_schema;
+  };
+  template <class D>
+  struct scratch_layout<true, D> {
+    using type = batch_layout<schema_of<D>>;
+  };
+
+  struct state final : reader_state {
+    std::optional<typename opened<Dataset, opens<Dataset>>::type> reader;
+    std::stop_token stop;
+    [[no_unique_address]] typename scratch_layout<!collates && !direct, Dataset>::type layout;
+    aligned_memory scratch;
+  };
+
+  template <class Reader>
+  std::size_t read(Reader& reader, [[maybe_unused]] state& own, const fill_request<stored>& request,
+                   const range_context& context) {
+    if constexpr (direct) {
+      return read_rows<stored>(
+          reader, *dataset_, request.indices, request.to, context,
+          [this](std::size_t, const auto& sample, philox& random) { apply_transform(transform_, sample, random); });
+    } else {
+      for (std::size_t row = 0; row < request.indices.size(); ++row) {
+        const std::uint64_t index = request.indices[row];
+        if (!request.progress.begin(index)) return row;
+        philox random(seed_, request.epoch, index);
+        const auto to = sample_at(request.to, row);
+        if constexpr (collates) {
+          auto&& element = reader.element(index);
+          collate_(element, to);
+          apply_transform(transform_, to, random);
+        } else {
+          const auto sample = sample_at(own.layout.views(own.scratch.data(), 1), 0);
+          read_one_row(reader, index, own, random, context);
+          apply_transform(transform_, sample, random);
+          convert_sample(sample, to);
+        }
+      }
+      return request.indices.size();
+    }
+  }
+
+  template <class Reader>
+  void read_one_row(Reader& reader, std::uint64_t index, state& own, philox& random, const range_context& context) {
+    using schema = schema_of<Dataset>;
+    const auto rows = own.layout.views(own.scratch.data(), 1);
+    if constexpr (reads_samples<Reader, schema>) {
+      read_one<schema>(reader, index, sample_at(rows, 0), random, context);
+    } else {
+      const range_context quiet{context.seed, context.epoch, context.stop, {}};
+      read_rows<schema>(reader, *dataset_, std::span(&index, 1), rows, quiet, [](auto&&...) {});
+    }
+  }
+
+  std::shared_ptr<Dataset> dataset_;
+  Plan plan_;
+  std::uint64_t seed_;
+  Transform transform_;
+  Collate collate_;
+  std::mutex serial_;
+};
+
+}  // namespace penstock::detail

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include <penstock/stage/plan.hpp>
+
+namespace penstock::detail {
+
+/// Which samples the steps of a feed's life are: a pure function of the step, of where the count began, and of the shape
+/// of an epoch. So readers need nothing but a step's number to know what to read, in this epoch and in the next ones.
+class epoch_map {
+ public:
+  struct place {
+    std::uint64_t epoch = 0;
+    std::uint64_t step = 0;           // of the epoch
+    position_range mine{};            // this replica's positions
+    std::uint64_t next = 0;           // position after the step
+    std::uint64_t global = 0;         // samples of the step over all replicas
+  };
+
+  epoch_map() = default;
+  epoch_map(step_shape whole, world where) : whole_(whole), world_(where), steps_(whole.steps()) {}
+
+  /// From `base` on the feed is in `epoch`, at `position`.
+  void begin(std::uint64_t base, std::uint64_t epoch, std::uint64_t position) {
+    base_ = base;
+    epoch_ = epoch;
+    first_ = whole_;
+    first_.start = position;
+    first_steps_ = first_.steps();
+  }
+
+  /// Of an epoch begun at its beginning.
+  std::uint64_t steps_per_epoch() const { return steps_; }
+  /// Steps of the epoch that the feed began in.
+  std::uint64_t first_steps() const { return first_steps_; }
+  std::uint64_t base() const { return base_; }
+  std::uint64_t first_epoch() const { return epoch_; }
+  world where() const { return world_; }
+
+  place operator()(std::uint64_t step) const {
+    std::uint64_t k = step - base_;
+    if (k < first_steps_) {
+      // Steps keep the numbers that they would have had in an unbroken epoch.
+      return at(first_, epoch_, k, k + first_.start / whole_.batch);
+    }
+    k -= first_steps_;
+    return at(whole_, epoch_ + 1 + k / steps_, k % steps_, k % steps_);
+  }
+  /// The step that `epoch` ends before, counted as `base` is. Needs an epoch not before the one begun.
+  std::uint64_t end_of(std::uint64_t epoch) const { return base_ + first_steps_ + (epoch - epoch_) * steps_; }
+  /// Positions from here on make no step of this epoch.
+  bool at_end(std::uint64_t position) const {
+    step_shape rest = whole_;
+    rest.start = position;
+    return rest.steps() == 0;
+  }
+
+ private:
+  place at(const step_shape& shape, std::uint64_t epoch, std::uint64_t k, std::uint64_t number) const {
+    const position_range all = shape.step(k);
+    return {epoch, number, rank_share(all.first, all.count, world_), all.first + all.count, all.count};
+  }
+
+  step_shape whole_{};
+  step_shape first_{};
+  world world_{};
+  std::uint64_t steps_ = 0;
+  std::uint64_t first_steps_ = 0;
+  std::uint64_t base_ = 0;
+  std::uint64_t epoch_ = 0;
+};
+
+}  // namespace penstock::detail

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <penstock/observe/observer.hpp>
+#include <penstock/schedule/engine.hpp>
+#include <penstock/schedule/state.hpp>
+
+namespace penstock::detail {
+
+struct feed_limits {
+  std::chrono::nanoseconds timeout{};
+  std::chrono::nanoseconds first_timeout{};
+  bool next_epoch = true;
+  bool drop_short = false;  // streams: the last batch, if it is incomplete
+};
+
+/// The consumer's side of a feed. One thread at a time; `request_stop` may come from any.
+template <class Schema, class Device>
+class feed_core {
+  using clock = std::chrono::steady_clock;
+
+ public:
+  using batch = lease<Schema, Device>;
+  static constexpr std::uint64_t unbounded = std::uint64_t{1} << 54;
+
+  feed_core(std::shared_ptr<engine<Schema, Device>> shared, std::shared_ptr<reader_pool> pool, bool own_pool,
+            feed_limits limits, std::uint64_t seed, std::uint64_t fingerprint)
+      : engine_(std::move(shared)), pool_(std::move(pool)), own_pool_(own_pool), limits_(limits) {
+    state_.seed = seed;
+    state_.fingerprint = fingerprint;
+    engine_->to().set_drain_limit(limits_.timeout);
+    const auto cpus = allowed_cpus();
+    engine_->to().turns.consumer.set_spins(pool_ && pool_->size() < cpus.size() ? spins_before_sleep : 0);
+    if (pool_)
+      pool_->add(engine_);
+    else
+      engine_->prepare(0);
+  }
+  feed_core(const feed_core&) = delete;
+  feed_core& operator=(const feed_core&) = delete;
+
+  engine<Schema, Device>& shared() noexcept { return *engine_; }
+  const engine<Schema, Device>& shared() const noexcept { return *engine_; }
+  const feed_state& state() const noexcept { return state_; }
+  observer_list& observers() noexcept { return observers_; }
+  bool open() const noexcept { return !shut_; }
+  bool stopped() const noexcept { return stop_requested_.load(std::memory_order_acquire); }
+
+  void resume(const feed_state& from) {
+    const auto same = [](std::string_view what, std::uint64_t found, std::uint64_t wanted) {
+      if (found != wanted)
+        throw error(concat("resume: the state's ", what, " is ", found, ", wanted ", wanted,
+                           ": it was taken from a feed of another dataset, plan, seed or batch"));
+    };
+    same("seed", from.seed, state_.seed);
+    same("fingerprint", from.fingerprint, state_.fingerprint);
+    if (!engine_->is_stream() && from.samples > engine_->from().positions())
+      throw error(concat("resume: the state counts ", from.samples, " samples of an epoch of ",
+                         engine_->from().positions()));
+    interrupt();
+    state_ = from;
+    normalise();
+    resumed_ = state_.samples != 0;
+  }
+
+  /// Readers never go past the end of this epoch.
+  void set_last_epoch(std::uint64_t epoch) noexcept { last_epoch_ = epoch; }
+
+  /// Begins `epoch`: where the feed stands if that is in this epoch's beginning or was resumed, else from its start.
+  void begin_epoch(std::uint64_t epoch) {
+    current_.release();
+    const bool go_on = std::exchange(resumed_, false) && state_.epoch == epoch;
+    move_to(epoch, go_on ? state_.samples : 0);
+  }
+  /// Goes on from where the feed stands.
+  void go_on() {
+    current_.release();
+    resumed_ = false;
+    move_to(state_.epoch, state_.samples);
+  }
+  bool in_epoch() const noexcept { return in_epoch_; }
+
+  /// Receives the next batch of the epoch into `current`; false at its end, or when stopped.
+  bool fetch() {
+    current_.release();
+    if (failure_) std::rethrow_exception(failure_);
+    if (!in_epoch_) return false;
+    if (stopped()) return end_epoch(true), false;
+    if (steps_left_ == 0) return end_epoch(false), false;
+    const bool watched = !observers_.empty();
+    const auto asked = watched ? clock::now() : clock::time_point{};
+    try {
+      if (!await_batch()) return end_epoch(true), false;
+      current_ = engine_->to().receive();
+    } catch (...) {
+      throw_failed();
+    }
+    first_ = false;
+    const batch_info& info = current_.info();
+    if (engine_->is_stream()) {
+      if (info.end) steps_left_ = 0;
+      const bool short_of = info.count < engine_->to().layout().capacity();
+      state_.samples += info.count;
+      if (info.end && (info.count == 0 || (limits_.drop_short && short_of))) {
+        state_.epoch += 1, state_.samples = 0;
+        current_.release();
+        return end_epoch(false), false;
+      }
+    } else {
+      --steps_left_;
+      state_.samples = info.next;
+    }
+    step_ = info.step;
+    if (steps_left_ == 0) state_.epoch += 1, state_.samples = 0;
+    if (watched) tell_batch(asked);
+    return true;
+  }
+  batch& current() noexcept { return current_; }
+
+  /// The loop was left: readers stop within one sample's read time.
+  void leave() noexcept {
+    current_.release();
+    if (!in_epoch_) return;
+    if (steps_left_ != 0) interrupt();
+    try {
+      end_epoch(steps_left_ != 0);
+    } catch (...) {
+      // The loop is being left, perhaps by an exception: an observer's own has nowhere to go.
+    }
+  }
+
+  void request_stop() noexcept {
+    stop_requested_.store(true, std::memory_order_release);
+    engine_->stop().request_stop();
+    engine_->to().turns.consumer.notify();
+  }
+
+  void report(std::string_view name, double value) {
+    if (!observers_.empty()) observers_.notify(metric_event{name, value, epoch_, step_});
+  }
+  /// Tells observers, once, that all is over.
+  void finish(std::string_view reason) {
+    if (std::exchange(finished_, true) || !begun_) return;
+    observers_.notify(run_end{reason});
+  }
+
+  /// Ends everything; what is held by leases and by stuck readers stays.
+  void shut() noexcept {
+    if (std::exchange(shut_, true)) return;
+    leave();
+    auto& turns = engine_->to().turns;
+    engine_->stop().request_stop();
+    turns.park();
+    const bool quiet = wait_quiet(timed_out_ ? std::chrono::nanoseconds(0) : limits_.timeout);
+    if (pool_) {
+      pool_->remove(engine_.get());
+      // Where one reader is stuck the others are on their way out, and need no more than a moment.
+      if (own_pool_) pool_->set_grace(quiet ? limits_.timeout : std::chrono::milliseconds(50));
+      pool_.reset();
+    }
+    if (quiet) engine_->to().restart();
+    try {
+      finish(failure_ ? "error" : stopped() ? "stopped" : "done");
+    } catch (...) {
+      // A destructor cannot pass on what an observer throws; run() asks before.
+    }
+    engine_->to().abandon();
+  }
+
+ private:
+  void move_to(std::uint64_t epoch, std::uint64_t position) {
+    if (engine_->to().is_broken()) std::rethrow_exception(engine_->to().broken());
+    if (in_epoch_) end_epoch(steps_left_ != 0);
+    if (stopped()) return;  // the loop to come ends before its first batch
+    auto& turns = engine_->to().turns;
+    const bool in_place = running_ && !failure_ && !engine_->is_stream() && state_.epoch == epoch &&
+                          state_.samples == position;
+    if (!in_place) restart(epoch, position);
+    epoch_ = epoch;
+    state_.epoch = epoch;
+    state_.samples = position;
+    std::uint64_t limit = unbounded;
+    if (engine_->is_stream()) {
+      steps_left_ = unbounded;
+    } else {
+      const std::uint64_t end = engine_->map().end_of(epoch);
+      steps_left_ = end - turns.next_step();
+      if (!limits_.next_epoch)
+        limit = end;
+      else if (last_epoch_ && *last_epoch_ >= epoch)
+        limit = engine_->map().end_of(*last_epoch_);
+    }
+    turns.open(limit);
+    running_ = true;
+    in_epoch_ = true;
+    tell_begin();
+    steps_told_ = samples_told_ = 0;
+    waited_ = {};
+    begun_at_ = clock::now();
+  }
+
+  void restart(std::uint64_t epoch, std::uint64_t position) {
+    auto& to = engine_->to();
+    to.turns.park();
+    if (!wait_quiet(limits_.timeout)) {
+      timed_out_ = true;
+      throw timeout_error(concat("readers did not come back within ", text(limits_.timeout),
+                                 " to begin anew: ", engine_->describe_readers()),
+                          {.stage = "read", .epoch = epoch});
+    }
+    to.restart();
+    engine_->begin(epoch, position);
+    failure_ = nullptr;
+    first_ = true;
+  }
+  // Parks the readers; the next epoch begins with a restart.
+  void interrupt() noexcept {
+    engine_->to().turns.park();
+    running_ = false;
+  }
+  bool wait_quiet(std::chrono::nanoseconds limit) noexcept {
+    auto& turns = engine_->to().turns;
+    return turns.control.wait([&] { return turns.quiet(); }, deadline(limit));
+  }
+  static clock::time_point deadline(std::chrono::nanoseconds limit) noexcept {
+    const auto now = clock::now();
+    return limit > no_deadline - now ? no_deadline : now + std::chrono::duration_cast<clock::duration>(limit);
+  }
+
+  // True when a batch is ready, false when stopped; throws when there can be none.
+  bool await_batch() {
+    auto& to = engine_->to();
+    auto& turns = to.turns;
+    if (turns.is_ready()) return true;
+    check_held();
+    if (!pool_) return read_inline();
+    const auto limit = first_ ? limits_.first_timeout : limits_.timeout;
+    const bool in_time = turns.consumer.wait(
+        [&] { return turns.is_ready() || stopped() || to.is_broken(); }, deadline(limit));
+    if (turns.is_ready()) return true;
+    if (to.is_broken()) std::rethrow_exception(to.broken());
+    if (in_time) return false;
+    timed_out_ = true;
+    throw timeout_error(concat("no batch within ", text(limit), ": ", engine_->describe_readers(), "; ",
+                               turns.outstanding(), " of ", turns.buffers(), " batches are held by the consumer"),
+                        waited_for());
+  }
+  bool read_inline() {
+    auto& to = engine_->to();
+    for (;;) {
+      if (stopped()) return false;
+      if (to.is_broken()) std::rethrow_exception(to.broken());
+      switch (engine_->try_take(0)) {
+        case take_result::taken:
+          engine_->work(0);
+          break;
+        case take_result::fenced:
+          if (engine_->await_inline([this] { return stopped(); }, deadline(limits_.timeout)) == wait_result::timed_out) {
+            auto where = waited_for();
+            where.stage = "transfer";
+            throw timeout_error(concat("a copy to the device did not end within ", text(limits_.timeout)), where);
+          }
+          break;
+        case take_result::none:
+          // Its slots are full or held: the next step is ready, or waits for a buffer.
+          break;
+      }
+      if (to.turns.is_ready()) return true;
+      check_held();
+    }
+  }
+  void check_held() {
+    auto& turns = engine_->to().turns;
+    if (turns.outstanding() >= turns.buffers() && !turns.is_ready())
+      throw all_held(concat("all ", turns.buffers(), " batches of this feed are held: let one go, or ask for more depth in "
+                                                     "transfer, before the next is asked for"));
+  }
+  // Recoverable: the feed stays as it is.
+  struct all_held : error {
+    using error::error;
+  };
+
+  provenance waited_for() const {
+    provenance where{.stage = "read", .epoch = epoch_};
+    const std::uint64_t next = engine_->to().turns.next_step();
+    where.step = engine_->is_stream() ? next - engine_->map().base() : engine_->map()(next).step;
+    for (std::uint32_t i = 0; i < engine_->to().turns.shape().readers; ++i) {
+      const auto at = engine_->to().turns.reader_activity(i);
+      if (at.busy && at.step == next) where.sample = at.sample;
+    }
+    return where;
+  }
+
+  [[noreturn]] void throw_failed() {
+    try {
+      throw;
+    } catch (const all_held&) {
+      throw;
+    } catch (const error& caught) {
+      fail(caught.what(), caught.where());
+      throw;
+    } catch (const std::exception& caught) {
+      fail(caught.what(), {});
+      throw;
+    } catch (...) {
+      fail("an exception that is not a std::exception", {});
+      throw;
+    }
+  }
+  void fail(std::string_view message, const provenance& where) noexcept {
+    failure_ = std::current_exception();
+    interrupt();
+    observers_.notify(error_event{message, where});
+  }
+
+  // The state of a finished epoch is the beginning of the next.
+  void normalise() noexcept {
+    if (!engine_->is_stream() && engine_->map().at_end(state_.samples)) state_.epoch += 1, state_.samples = 0;
+  }
+
+  void end_epoch(bool early) {
+    in_epoch_ = false;
+    if (early) interrupt();
+    if (!observers_.empty())
+      observers_.notify(epoch_event{epoch_, steps_told_, samples_told_, clock::now() - begun_at_, waited_});
+  }
+
+  void tell_begin() {
+    if (std::exchange(begun_, true) || observers_.empty()) return;
+    run_begin event;
+    if (last_epoch_) event.epochs = *last_epoch_ + 1;
+    if (!engine_->is_stream()) {
+      event.steps_per_epoch = engine_->map().steps_per_epoch();
+      event.samples_per_epoch = engine_->from().positions();
+    }
+    event.first_epoch = epoch_;
+    event.first_sample = state_.samples;
+    if (!engine_->is_stream() && steps_left_ != 0)
+      event.first_step = engine_->map()(engine_->to().turns.next_step()).step;
+    observers_.notify(event);
+  }
+  void tell_batch(clock::time_point asked) {
+    batch_event event;
+    event.epoch = epoch_;
+    event.step = step_;
+    event.samples = current_.size();
+    event.wait = clock::now() - asked;
+    if (!engine_->is_stream()) event.steps_in_epoch = engine_->map().steps_per_epoch();
+    steps_told_ += 1;
+    samples_told_ += event.samples;
+    waited_ += event.wait;
+    try {
+      observers_.notify(event);
+    } catch (...) {
+      current_.release();
+      throw;
+    }
+  }
+
+  static std::string text(std::chrono::nanoseconds time) {
+    const auto count = time.count();
+    if (count % 1'000'000'000 == 0) return concat(count / 1'000'000'000, " s");
+    if (count % 1'000'000 == 0) return concat(count / 1'000'000, " ms");
+    return concat(count, " ns");
+  }
+
+  std::shared_ptr<engine<Schema, Device>> engine_;
+  std::shared_ptr<reader_pool> pool_;
+  bool own_pool_;
+  feed_limits limits_;
+  feed_state state_;  // what was delivered
+  observer_list observers_;
+  batch current_;
+  std::exception_ptr failure_;
+  std::optional<std::uint64_t> last_epoch_;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t step_ = 0;
+  std::uint64_t steps_left_ = 0;
+  bool in_epoch_ = false;
+  bool running_ = false;   // readers work from where the state is
+  bool resumed_ = false;
+  bool first_ = true;      // no batch since the last start
+  bool timed_out_ = false;
+  bool shut_ = false;
+  bool begun_ = false;
+  bool finished_ = false;
+  std::uint64_t steps_told_ = 0;
+  std::uint64_t samples_told_ = 0;
+  std::chrono::nanoseconds waited_{};
+  clock::time_point begun_at_{};
+  std::atomic<bool> stop_requested_{false};
+
+ public:
+  // For the handles on an epoch.
+  std::uint64_t generation = 0;
+  std::uint32_t handles = 0;
+};
+
+}  // namespace penstock::detail

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/channel/gate.hpp>
+#include <penstock/channel/ring.hpp>
+#include <penstock/sample/error.hpp>
+#include <penstock/schedule/threads.hpp>
+
+namespace penstock {
+
+namespace detail {
+
+/// A feed as its readers see it.
+class reader_client {
+ public:
+  virtual ~reader_client() = default;
+  /// Called by each reader once, before all else.
+  virtual void prepare(std::uint32_t reader) noexcept = 0;
+  /// Takes a range to fill, if there is one whose slot is free now.
+  virtual take_result try_take(std::uint32_t reader) noexcept = 0;
+  /// Fills the range that was taken.
+  virtual void work(std::uint32_t reader) noexcept = 0;
+  /// Waits for the fence that `try_take` met, where the reader serves nobody else.
+  virtual void await_fence(std::uint32_t reader) noexcept = 0;
+  /// How far ahead of its first step the next ticket is: readers help the feed that is least ahead.
+  virtual std::uint64_t ahead() const noexcept = 0;
+};
+
+}  // namespace detail
+
+/// Threads that read, for one feed or for several alive together (`read({.shared = pool})`).
+///
+/// A reader takes a range only when its slot is free, of the feed that is least ahead, and waits with none in hand: a feed
+/// that is not consumed holds back its own slots and nobody else. Held by `std::shared_ptr`, see `make`.
+class reader_pool {
+ public:
+  static std::shared_ptr<reader_pool> make(int readers) {
+    if (readers < 1 || readers > 256) detail::reject_option("reader_pool", "readers", std::to_string(readers), "1 to 256");
+    return std::shared_ptr<reader_pool>(new reader_pool(static_cast<std::uint32_t>(readers)));
+  }
+  reader_pool(const reader_pool&) = delete;
+  reader_pool& operator=(const reader_pool&) = delete;
+
+  /// Joins all readers. One that does not come back from a `read` within its feed's time-out is abandoned with what it
+  /// touches.
+  ~reader_pool() {
+    shared_->closed.store(true, std::memory_order_release);
+    shared_->waiting.notify();
+    const auto deadline = std::chrono::steady_clock::now() + grace_;
+    for (std::uint32_t i = 0; i < size_; ++i) {
+      const bool left = shared_->leaving.wait(
+          [&] { return shared_->threads[i].left.load(std::memory_order_acquire); }, deadline);
+      if (left)
+        threads_[i].join();
+      else
+        threads_[i].detach();
+    }
+  }
+
+  std::uint32_t size() const noexcept { return size_; }
+
+  /// For feeds: where readers sleep, and joining and leaving.
+  gate<>& waiting() noexcept { return shared_->waiting; }
+  void add(std::shared_ptr<detail::reader_client> client) {
+    change([&](client_list& clients) { clients.push_back(std::move(client)); });
+  }
+  void remove(const detail::reader_client* client) {
+    change([&](client_list& clients) {
+      std::erase_if(clients, [&](const auto& one) { return one.get() == client; });
+    });
+  }
+  /// How long the destructor waits for readers.
+  void set_grace(std::chrono::nanoseconds grace) noexcept { grace_ = grace; }
+
+ private:
+  using client_list = std::vector<std::shared_ptr<detail::reader_client>>;
+
+  // Owned by the pool and its threads, so that an abandoned thread finds it.
+  struct state {
+    struct one {
+      std::atomic<bool> left{false};
+    };
+    explicit state(std::uint32_t size) : threads(size) {}
+
+    gate<> waiting;
+    gate<> leaving;
+    std::atomic<bool> closed{false};
+    std::atomic<std::uint64_t> version{0};  // of `clients`
+    std::mutex mutex;
+    client_list clients;
+    std::vector<one> threads;
+  };
+
+  explicit reader_pool(std::uint32_t readers) : shared_(std::make_shared<state>(readers)), size_(readers) {
+    const auto cpus = detail::allowed_cpus();
+    // A thread more than there are CPUs, and the one that is waited for does not run while others spin.
+    shared_->waiting.set_spins(readers < cpus.size() ? detail::spins_before_sleep : 0);
+    threads_.reserve(readers);
+    for (std::uint32_t i = 0; i < readers; ++i) {
+      threads_.push_back(detail::start_thread("penstock:read" + std::to_string(i), cpus, i,
+                                              [shared = shared_, i] { serve(*shared, i); }));
+    }
+  }
+
+  template <class Change>
+  void change(Change&& change) {
+    {
+      const std::scoped_lock lock(shared_->mutex);
+      change(shared_->clients);
+      shared_->version.fetch_add(1, std::memory_order_release);
+    }
+    shared_->waiting.notify();
+  }
+
+  static void serve(state& shared, std::uint32_t reader) {
+    client_list clients;
+    std::uint64_t version = 0;
+    const auto changed = [&] { return shared.version.load(std::memory_order_acquire) != version; };
+    for (;;) {
+      if (changed()) {
+        client_list now;
+        {
+          const std::scoped_lock lock(shared.mutex);
+          now = shared.clients;
+          version = shared.version.load(std::memory_order_relaxed);
+        }
+        for (const auto& client : now) {
+          bool known = false;
+          for (const auto& old : clients) known = known || old == client;
+          if (!known) client->prepare(reader);
+        }
+        clients = std::move(now);
+      }
+      offer found;
+      bool closed = false;
+      shared.waiting.wait([&] {
+        closed = shared.closed.load(std::memory_order_acquire);
+        return closed || changed() || (found = take_once(clients, reader)).client != nullptr;
+      });
+      if (closed) break;
+      if (found.client == nullptr) continue;
+      if (found.result == take_result::taken) {
+        found.client->work(reader);
+      } else if (clients.size() == 1) {
+        found.client->await_fence(reader);
+      } else {
+        // The fence tells nobody when it has passed, and other feeds may have work: look again in a moment.
+        shared.waiting.wait([&] { return shared.closed.load(std::memory_order_acquire) || changed(); },
+                            std::chrono::steady_clock::now() + std::chrono::microseconds(50));
+      }
+    }
+    clients.clear();
+    shared.threads[reader].left.store(true, std::memory_order_release);
+    shared.leaving.notify();
+  }
+
+  struct offer {
+    detail::reader_client* client = nullptr;
+    take_result result = take_result::none;
+  };
+
+  // Takes a range of the feed that is least ahead and has one; else names one whose slot waits for a fence.
+  static offer take_once(const client_list& clients, std::uint32_t reader) {
+    offer fenced;
+    std::uint64_t floor = 0;
+    for (;;) {
+      std::uint64_t least = none_left;
+      for (const auto& client : clients) {
+        const std::uint64_t ahead = clients.size() == 1 ? floor : client->ahead();
+        if (ahead >= floor && ahead < least) least = ahead;
+      }
+      if (least == none_left) return fenced;
+      for (const auto& client : clients) {
+        if (clients.size() != 1 && client->ahead() != least) continue;
+        const take_result result = client->try_take(reader);
+        if (result == take_result::taken) return {client.get(), result};
+        if (result == take_result::fenced && fenced.client == nullptr) fenced = {client.get(), result};
+      }
+      if (clients.size() == 1) return fenced;
+      floor = least + 1;
+    }
+  }
+
+  static constexpr std::uint64_t none_left = ~std::uint64_t{0};
+
+  std::shared_ptr<state> shared_;
+  std::uint32_t size_;
+  std::vector<std::thread> threads_;
+  std::chrono::nanoseconds grace_{std::chrono::minutes(10)};
+};
+
+}  // namespace penstock

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+
+#include <penstock/dataset/dataset.hpp>
+#include <penstock/sample/schema.hpp>
+#include <penstock/stage/plan.hpp>
+
+namespace penstock::detail {
+
+/// What is asked of a source: part of one step, to be written to rows of its slot.
+template <class Schema>
+struct fill_request {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;           // of the feed's life: ranges of a stream are drawn in the order (step, range)
+  std::uint32_t range = 0;
+  std::uint64_t first = 0;          // position in the epoch's order
+  std::span<std::uint64_t> indices; // as many as rows are wanted; filled in by the source
+  batch_view<Schema> to;
+  read_progress progress{};
+};
+
+struct fill_result {
+  std::size_t rows = 0;      // really read
+  bool end = false;          // a stream has nothing more
+  bool interrupted = false;  // the range was given up
+};
+
+/// One reader's own state in a source.
+struct reader_state {
+  virtual ~reader_state() = default;
+};
+
+/// The reading side of a feed, erased: called once for each range of samples. Stored schema, plan, transform and dataset
+/// are behind it, so that a feed's type knows only what its batches look like.
+template <class Schema>
+class source {
+ public:
+  source() = default;
+  source(const source&) = delete;
+  source& operator=(const source&) = delete;
+  virtual ~source() = default;
+
+  /// Called by each reader before its first `fill`.
+  virtual std::unique_ptr<reader_state> open(std::stop_token stop) = 0;
+  /// Called by several readers at once, for different ranges. `progress` notes the sample that is read.
+  virtual fill_result fill(reader_state& state, const fill_request<Schema>& request) = 0;
+  /// Called while no reader is at work: from step `base` on the feed is in `epoch`, at `position`.
+  virtual void begin(std::uint64_t base, std::uint64_t epoch, std::uint64_t position) {
+    (void)base, (void)epoch, (void)position;
+  }
+
+  /// Positions of an epoch; meaningless for streams.
+  virtual std::uint64_t positions() const { return 0; }
+  virtual bool is_stream() const { return false; }
+  /// Tells a dataset and its order from another.
+  virtual std::uint64_t fingerprint() const { return 0; }
+};
+
+/// FNV-1a over the eight bytes of each number: a fingerprint is to catch mistakes, not attacks.
+inline std::uint64_t mix(std::uint64_t hash, std::uint64_t number) {
+  for (int i = 0; i < 8; ++i) hash = (hash ^ (number >> (8 * i) & 0xFF)) * 0x100000001B3u;
+  return hash;
+}
+inline constexpr std::uint64_t mix_start = 0xCBF29CE484222325u;
+
+}  // namespace penstock::detail

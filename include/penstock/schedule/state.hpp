@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <penstock/sample/error.hpp>
+
+namespace penstock {
+
+/// Where a feed stands: what a checkpoint has to keep, beside the model, to go on with the very next sample.
+///
+/// It counts what was delivered, not what was read ahead. A feed of the same dataset, plan and batch goes on from it with
+/// any number of readers, depth or replicas.
+struct feed_state {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t samples = 0;      ///< delivered in this epoch, over all replicas
+  std::uint64_t fingerprint = 0;  ///< of dataset, plan and batch
+  bool operator==(const feed_state&) const = default;
+
+  /// One line of text, for a file.
+  std::string text() const {
+    return detail::concat("penstock-state 1 seed ", seed, " epoch ", epoch, " samples ", samples, " fingerprint ",
+                          fingerprint);
+  }
+  /// Reads what `text` wrote. Throws `penstock::error` for anything else.
+  static feed_state parse(std::string_view text) {
+    const std::string_view whole = text;
+    const auto bad = [&] [[noreturn]] {
+      throw error(detail::concat("found \"", whole.substr(0, 80),
+                                 "\", wanted a feed's state: \"penstock-state 1 seed S epoch E samples N fingerprint F\""));
+    };
+    const auto word = [&](std::string_view wanted) {
+      if (!text.starts_with(wanted)) bad();
+      text.remove_prefix(wanted.size());
+    };
+    const auto number = [&] {
+      std::uint64_t value = 0;
+      const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (problem != std::errc{}) bad();
+      text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+      return value;
+    };
+    feed_state result;
+    word("penstock-state 1 seed ");
+    result.seed = number();
+    word(" epoch ");
+    result.epoch = number();
+    word(" samples ");
+    result.samples = number();
+    word(" fingerprint ");
+    result.fingerprint = number();
+    while (!text.empty() && (text.front() == '\n' || text.front() == '\r')) text.remove_prefix(1);
+    if (!text.empty()) bad();
+    return result;
+  }
+};
+
+}  // namespace penstock

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <ranges>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include <penstock/dataset/stream.hpp>
+#include <penstock/schedule/dataset_source.hpp>
+#include <penstock/schedule/source.hpp>
+
+namespace penstock::detail {
+
+/// A stream drawn in the order of the steps, shuffled within a window, and kept every `world.size`-th sample of.
+template <class Stream, class Transform>
+class stream_source final : public source<typename Stream::schema_type> {
+  using schema_type = typename Stream::schema_type;
+  using range = typename Stream::range_type;
+  using sample = typename Stream::sample_type;
+
+ public:
+  stream_source(std::shared_ptr<const Stream> stream, std::uint64_t seed, std::uint64_t window, world where,
+                Transform transform)
+      : stream_(std::move(stream)), seed_(seed), window_size_(window), world_(where), transform_(std::move(transform)) {
+    window_.reserve(static_cast<std::size_t>(window));
+    open_range(0);
+    if (*at_ == std::ranges::end(*range_))
+      throw error("the stream is empty: it has no first sample to take the fields' shapes from");
+    const sample first = **at_;
+    schema_ = schema_for(first);
+    fresh_ = true;
+  }
+
+  const schema_type& schema() const { return schema_; }
+  bool is_stream() const override { return true; }
+  std::uint64_t fingerprint() const override { return mix(mix(mix_start, seed_), window_size_); }
+
+  std::unique_ptr<reader_state> open(std::stop_token) override { return std::make_unique<state>(); }
+
+  void begin(std::uint64_t base, std::uint64_t epoch, std::uint64_t position) override {
+    // The range that was opened for its first sample serves the first epoch, if that is begun at its beginning.
+    if (!(std::exchange(fresh_, false) && epoch == 0)) open_range(epoch);
+    epoch_ = epoch;
+    window_.clear();
+    drawn_ = 0;
+    number_ = 0;
+    random_.emplace(seed_, epoch, 0, random_domain::plan);
+    abandoned_ = false;
+    failed_ = false;
+    turn_ = base;
+    for (std::uint64_t i = 0; i < position; ++i)
+      if (!draw()) break;
+  }
+
+  fill_result fill(reader_state& own, const fill_request<schema_type>& request) override {
+    auto& items = static_cast<state&>(own).items;
+    items.clear();
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return abandoned_ || turn_ == request.step; });
+      if (abandoned_ || !request.progress.begin(number_)) return give_up();
+      try {
+        while (items.size() < request.indices.size() && !failed_) {
+          if (!request.progress.begin(number_)) return give_up();
+          auto next = draw();
+          if (!next) break;
+          request.indices[items.size()] = number_ - 1;
+          items.push_back(std::move(*next));
+        }
+      } catch (...) {
+        // A range that threw is not asked again.
+        failed_ = true;
+        pass_turn();
+        throw;
+      }
+      pass_turn();
+    }
+    for (std::size_t row = 0; row < items.size(); ++row) {
+      request.progress.begin(request.indices[row]);
+      const auto to = sample_at(request.to, row);
+      assign_sample<sample>(items[row], to);
+      philox random(seed_, epoch_, request.indices[row]);
+      apply_transform(transform_, to, random);
+    }
+    return {items.size(), items.size() < request.indices.size(), false};
+  }
+
+ private:
+  struct state final : reader_state {
+    std::vector<sample> items;
+  };
+
+  void open_range(std::uint64_t epoch) {
+    at_.reset();
+    range_.emplace(stream_->make(epoch));
+    at_.emplace(std::ranges::begin(*range_));
+  }
+  void pass_turn() {
+    ++turn_;
+    changed_.notify_all();
+  }
+  fill_result give_up() {
+    abandoned_ = true;
+    changed_.notify_all();
+    return {0, false, true};
+  }
+
+  // The next sample of this replica.
+  std::optional<sample> draw() {
+    for (;;) {
+      std::optional<sample> next = window_size_ == 0 ? pull() : pull_shuffled();
+      if (!next || drawn_++ % world_.size == world_.rank) {
+        if (next) ++number_;
+        return next;
+      }
+    }
+  }
+  std::optional<sample> pull() {
+    if (*at_ == std::ranges::end(*range_)) return {};
+    std::optional<sample> result(**at_);
+    ++*at_;
+    return result;
+  }
+  std::optional<sample> pull_shuffled() {
+    while (window_.size() < window_size_) {
+      auto next = pull();
+      if (!next) break;
+      window_.push_back(std::move(*next));
+    }
+    if (window_.empty()) return {};
+    std::swap(window_[static_cast<std::size_t>(random_->below(window_.size()))], window_.back());
+    std::optional<sample> result(std::move(window_.back()));
+    window_.pop_back();
+    return result;
+  }
+
+  std::shared_ptr<const Stream> stream_;
+  std::uint64_t seed_;
+  std::uint64_t window_size_;
+  world world_;
+  Transform transform_;
+  schema_type schema_;
+  bool fresh_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t turn_ = 0;  // the step whose reader draws next
+  bool abandoned_ = false;
+  bool failed_ = false;
+
+  std::uint64_t epoch_ = 0;
+  std::optional<range> range_;
+  std::optional<std::ranges::iterator_t<range>> at_;
+  std::vector<sample> window_;
+  std::optional<philox> random_;
+  std::uint64_t drawn_ = 0;
+  std::uint64_t number_ = 0;
+};
+
+}  // namespace penstock::detail

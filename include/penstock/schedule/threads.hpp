@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#if defined(__linux__)
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#endif
+
+namespace penstock::detail {
+
+/// Looks at a condition before sleeping: longer than a hand-over takes, shorter than a wake by the system costs.
+inline constexpr std::uint32_t spins_before_sleep = 400;
+
+/// The CPUs that this thread may run on: the affinity mask's, not the machine's. At least one.
+inline std::vector<int> allowed_cpus() {
+  std::vector<int> result;
+#if defined(__linux__)
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof(mask), &mask) == 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &mask)) result.push_back(cpu);
+#endif
+  if (result.empty()) {
+    const unsigned known = std::thread::hardware_concurrency();
+    for (unsigned cpu = 0; cpu < (known == 0 ? 1 : known); ++cpu) result.push_back(static_cast<int>(cpu));
+  }
+  return result;
+}
+
+/// Starts a thread of ours: named, deaf to signals (they are the application's), with fine timers, and begun on a CPU of its
+/// own where there are enough, since fresh threads tend to stay with their creator for milliseconds.
+template <class Body>
+std::thread start_thread(std::string name, const std::vector<int>& cpus, std::size_t number, Body body) {
+#if defined(__linux__)
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int here = sched_getcpu();
+  std::size_t place = 0;
+  while (place < cpus.size() && cpus[place] != here) ++place;
+  const int first = cpus[(place + 1 + number) % cpus.size()];
+  try {
+    std::thread result([name = std::move(name), cpus, first, body = std::move(body)]() mutable {
+      pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+      prctl(PR_SET_TIMERSLACK, 1);
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(first, &one);
+      if (sched_setaffinity(0, sizeof(one), &one) == 0) {
+        cpu_set_t any;
+        CPU_ZERO(&any);
+        for (int cpu : cpus) CPU_SET(cpu, &any);
+        sched_setaffinity(0, sizeof(any), &any);
+      }
+      body();
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return result;
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+#else
+  (void)name, (void)cpus, (void)number;
+  return std::thread(std::move(body));
+#endif
+}
+
+}  // namespace penstock::detail

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <penstock/sample/error.hpp>
+#include <penstock/stage/stage.hpp>
+
+namespace penstock {
+
+class reader_pool;
+
+struct read_options {
+  /// Threads that read; 0 reads inline, on the consumer's thread, when it asks for a batch. 1 to 256 are useful.
+  int readers = 1;
+  /// How long the consumer waits for a batch before it gets a `timeout_error`; 10 minutes unless given.
+  std::optional<std::chrono::nanoseconds> timeout{};
+  /// The same for the first batch after a start, where caches are cold; `timeout` unless given.
+  std::optional<std::chrono::nanoseconds> first_timeout{};
+  /// Readers go on into the next epoch while the last batches of this one are consumed.
+  bool next_epoch = true;
+  /// Readers that serve other feeds, too, instead of `readers` of one's own.
+  std::shared_ptr<reader_pool> shared{};
+};
+
+/// Marks the absence of a transform.
+struct no_transform {};
+
+/// Who reads, and what is done to each sample once it is in its place. Takes indices, gives samples.
+template <class Transform = no_transform>
+struct read_stage {
+  static constexpr stage_kind kind = stage_kind::read;
+  static constexpr std::chrono::nanoseconds default_timeout = std::chrono::minutes(10);
+
+  read_options options;
+  Transform transform;
+
+  std::chrono::nanoseconds timeout() const { return options.timeout.value_or(default_timeout); }
+  std::chrono::nanoseconds first_timeout() const { return options.first_timeout.value_or(timeout()); }
+
+  void validate() const {
+    if (options.readers < 0 || options.readers > 256)
+      detail::reject_option("read", "readers", std::to_string(options.readers), "0 to 256");
+    check("timeout", options.timeout);
+    check("first_timeout", options.first_timeout);
+  }
+
+ private:
+  void check(const char* name, const std::optional<std::chrono::nanoseconds>& value) const {
+    if (!value) return;
+    const auto found = detail::concat(value->count(), " ns");
+    if (value->count() <= 0) detail::reject_option("read", name, found, "more than 0");
+    if (options.readers == 0 && !options.shared)
+      detail::reject_option("read", name, found,
+                            "none, as readers is 0: what is read on the consumer's own thread cannot be timed out");
+  }
+};
+
+inline read_stage<> read(read_options options = {}) { return {std::move(options), {}}; }
+
+/// `transform(sample)` or `transform(sample, random)` is called by a reader for each sample after it was read, with its
+/// views (a tuple, `auto [x, y] = sample;`), to change it in place, and with the sample's own random stream: the draws are
+/// the same for any number of readers. It is called by several readers at once.
+template <class Transform>
+read_stage<Transform> read(read_options options, Transform transform) {
+  return {std::move(options), std::move(transform)};
+}
+
+}  // namespace penstock

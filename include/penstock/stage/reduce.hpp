@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include <penstock/stage/stage.hpp>
+
+namespace penstock {
+
+/// A fold over the batches of an epoch. Takes batches or results, gives one value an epoch.
+template <class Value, class Operation>
+struct reduce_stage {
+  static constexpr stage_kind kind = stage_kind::reduce;
+  Value initial;
+  Operation operation;
+};
+
+/// Folds what is upstream into one value an epoch, beginning with `initial`, in step order. `operation(value, item)` either
+/// returns the new value or, taking `value` by reference and returning nothing, changes it in place.
+template <class Value, class Operation>
+reduce_stage<std::decay_t<Value>, std::decay_t<Operation>> reduce(Value&& initial, Operation&& operation) {
+  return {std::forward<Value>(initial), std::forward<Operation>(operation)};
+}
+
+namespace detail {
+
+template <class Operation, class Value, class Item>
+inline constexpr bool folds = std::is_invocable_v<Operation&, Value&, Item> ||
+                              std::is_invocable_r_v<Value, Operation&, Value&&, Item>;
+
+template <class Operation, class Value, class Item>
+void call_reduce(Operation& operation, Value& value, Item&& item) {
+  if constexpr (std::is_invocable_v<Operation&, Value&, Item>) {
+    if constexpr (std::is_void_v<std::invoke_result_t<Operation&, Value&, Item>>) {
+      operation(value, std::forward<Item>(item));
+      return;
+    }
+  }
+  if constexpr (std::is_invocable_r_v<Value, Operation&, Value&&, Item>)
+    value = operation(std::move(value), std::forward<Item>(item));
+}
+
+}  // namespace detail
+}  // namespace penstock

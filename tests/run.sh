@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds every test (also under ThreadSanitizer and AddressSanitizer + UBSan) and runs ctest:
+#   tests/run.sh                    everything
+#   tests/run.sh -L laws -LE tsan   arguments go on to ctest
+# PENSTOCK_SANITIZERS= (empty) leaves the sanitizers' builds out; PENSTOCK_BUILD_DIR is where to build, build/tests by default;
+# PENSTOCK_OFFLINE=1 neither installs nor fetches anything.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${PENSTOCK_BUILD_DIR:-$root/build/tests}
+sanitizers=${PENSTOCK_SANITIZERS-thread;address}
+
+if [[ -z ${PENSTOCK_OFFLINE:-} ]]; then
+  sh "$root/tests/setup.sh"
+  if [[ -f $root/tests/real_inputs.sh ]]; then
+    sh "$root/tests/real_inputs.sh" "$build/real_inputs"
+  fi
+fi
+
+# -g1: stack traces with lines, for a fraction of the compile time that -g takes.
+cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1" \
+  "-DPENSTOCK_SANITIZERS=$sanitizers" -DPENSTOCK_BUILD_TESTS=ON -DPENSTOCK_BUILD_EXAMPLES=ON -DPENSTOCK_BUILD_BENCHMARKS=OFF
+
+# A test that does not compile is one that fails: the others are built and run, and ctest lists it as not run.
+cmake --build "$build" -- -k 0 || echo "run.sh: not everything was built; ctest tells which tests could not run" >&2
+
+exec ctest --test-dir "$build" --parallel "${CTEST_PARALLEL_LEVEL:-2}" --output-on-failure "$@"
