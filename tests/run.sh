@@ -4,18 +4,17 @@
 #   tests/run.sh                    everything
 #   tests/run.sh -L laws -LE tsan   arguments go on to ctest
 # PENSTOCK_SANITIZERS= (empty) leaves the sanitizers' builds out; PENSTOCK_BUILD_DIR is where to build, build/tests by default;
-# PENSTOCK_OFFLINE=1 neither installs nor fetches anything.
+# PENSTOCK_REAL_INPUTS is where real files are fetched to, real_inputs in there; PENSTOCK_OFFLINE=1 neither installs nor fetches.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${PENSTOCK_BUILD_DIR:-$root/build/tests}
 sanitizers=${PENSTOCK_SANITIZERS-thread;address}
+export PENSTOCK_REAL_INPUTS=${PENSTOCK_REAL_INPUTS:-$build/real_inputs}
 
 if [[ -z ${PENSTOCK_OFFLINE:-} ]]; then
   sh "$root/tests/setup.sh"
-  if [[ -f $root/tests/real_inputs.sh ]]; then
-    sh "$root/tests/real_inputs.sh" "$build/real_inputs"
-  fi
+  sh "$root/tests/real_inputs.sh" "$PENSTOCK_REAL_INPUTS"
 fi
 
 # -g1: stack traces with lines, for a fraction of the compile time that -g takes.

@@ -3,6 +3,7 @@
 
 // The host core: standard library only. File formats, the progress bar and devices with memory of their own have headers of
 // their own.
+#include <penstock/dataset/any_dataset.hpp>
 #include <penstock/dataset/dataset.hpp>
 #include <penstock/dataset/range.hpp>
 #include <penstock/dataset/split.hpp>
@@ -13,6 +14,7 @@
 #include <penstock/sample/philox.hpp>
 #include <penstock/sample/schema.hpp>
 #include <penstock/sample/tensor_view.hpp>
+#include <penstock/schedule/describe.hpp>
 #include <penstock/schedule/feed.hpp>
 #include <penstock/schedule/pipeline.hpp>
 #include <penstock/schedule/run.hpp>

@@ -78,6 +78,12 @@ template <class Reader, class Schema>
 concept reads_in_bulk_with_context =
     requires(Reader& reader, std::span<const std::uint64_t> indices, const batch_view<Schema>& to,
              const range_context& context) { reader.read_range(indices, to, context); };
+/// Tells how many rows it read before it was told to stop.
+template <class Reader, class Schema>
+concept counts_rows = requires(Reader& reader, std::span<const std::uint64_t> indices, const batch_view<Schema>& to,
+                               const range_context& context) {
+  { reader.read_range(indices, to, context) } -> std::same_as<std::size_t>;
+};
 template <class Reader, class Schema>
 concept reads = reads_samples<Reader, Schema> || reads_in_bulk<Reader, Schema> || reads_in_bulk_with_context<Reader, Schema>;
 
@@ -139,10 +145,13 @@ std::size_t read_rows(Reader& reader, Hints& hints, std::span<const std::uint64_
                       const range_context& context, After&& after) {
   if constexpr (reads_in_bulk_with_context<Reader, Schema> || reads_in_bulk<Reader, Schema>) {
     if (indices.empty() || !context.progress.begin(indices[0])) return 0;
-    if constexpr (reads_in_bulk_with_context<Reader, Schema>)
+    if constexpr (counts_rows<Reader, Schema>) {
+      if (reader.read_range(indices, to, context) < indices.size()) return 0;
+    } else if constexpr (reads_in_bulk_with_context<Reader, Schema>) {
       reader.read_range(indices, to, context);
-    else
+    } else {
       reader.read_range(indices, to);
+    }
     for (std::size_t row = 0; row < indices.size(); ++row) {
       philox random(context.seed, context.epoch, indices[row]);
       after(row, sample_at(to, row), random);

@@ -19,9 +19,9 @@ namespace penstock {
 
 /// How an NPY file is read.
 struct npy_options {
-  bool convert = false;                     ///< convert elements of another type; if false, that is an error
-  npy_access access = npy_access::mapped;   ///< memory map, or reads at positions
-  std::string name = {};                    ///< of the field; empty: the file's name without folder and ".npy"
+  bool convert = false;                    ///< convert elements of another type; if false, that is an error
+  npy_access access = npy_access::mapped;  ///< memory map, or reads at positions
+  std::string name = {};                   ///< of the field; empty: the file's name without folder and ".npy"
 };
 
 namespace detail {
@@ -54,11 +54,12 @@ class npy_array {
     const npy_header& header = source_->header();
     if (header.shape.size() != Rank + 1) {
       const std::string found = detail::concat("the shape is ", header.shape_text());
-      detail::throw_npy_error(
-          path, header.shape_offset,
-          header.shape.empty()
-              ? detail::concat(found, ", a single element without a dimension of samples, wanted ", Rank + 1, " extents")
-              : detail::concat(found, ", wanted ", Rank + 1, " extents: the samples', then the ", Rank, " of a sample"));
+      detail::throw_npy_error(path, header.shape_offset,
+                              header.shape.empty()
+                                  ? detail::concat(found, ", a single element without a dimension of samples, wanted ",
+                                                   Rank + 1, " extents")
+                                  : detail::concat(found, ", wanted ", Rank + 1, " extents: the samples', then the ",
+                                                   Rank, " of a sample"));
     }
     field_.name = options.name.empty() ? detail::npy_field_name(path) : options.name;
     for (std::size_t i = 0; i < Rank; ++i) field_.shape[i] = header.shape[i + 1];
@@ -166,8 +167,8 @@ class npy_table<npy_array<T, Rank>...> {
 
   std::size_t size() const { return std::get<0>(arrays_).size(); }
   schema_type schema() const {
-    return std::apply(
-        [](const auto&... arrays) { return schema_type(std::get<0>(arrays.schema().fields)...); }, arrays_);
+    return std::apply([](const auto&... arrays) { return schema_type(std::get<0>(arrays.schema().fields)...); },
+                      arrays_);
   }
 
   void read(std::size_t index, sample_view<schema_type> to) const {

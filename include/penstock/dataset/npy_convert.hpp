@@ -106,8 +106,9 @@ using npy_converter = std::size_t (*)(const std::byte* from, std::size_t stride,
 
 template <class T, class Source, bool Swapped>
 std::size_t npy_convert(const std::byte* from, std::size_t stride, std::size_t count, T* to) {
-  constexpr bool same_type = sizeof(T) == sizeof(Source) && !std::same_as<T, bool> && !std::same_as<Source, bool> &&
-                             (npy_kind<T> == npy_kind<Source> || (std::same_as<Source, npy_half> && npy_kind<T> == 'f'));
+  constexpr bool same_type =
+      sizeof(T) == sizeof(Source) && !std::same_as<T, bool> && !std::same_as<Source, bool> &&
+      (npy_kind<T> == npy_kind<Source> || (std::same_as<Source, npy_half> && npy_kind<T> == 'f'));
   if constexpr (same_type && !Swapped) {
     if (stride == sizeof(T)) {
       if (count > 0) std::memcpy(to, from, count * sizeof(T));

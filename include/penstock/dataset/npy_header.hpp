@@ -228,25 +228,28 @@ inline npy_header read_npy_header(const file_descriptor& file) {
   if (found.substr(0, magic.size()) != magic.substr(0, got)) throw_npy_error(header.path, 0, describe_npy_magic(found));
   if (got < start.size()) throw_npy_error(header.path, got, "the file ends within the first 12 bytes of its header");
 
-  const auto byte_at = [&](std::size_t at) { return static_cast<std::uint64_t>(static_cast<unsigned char>(start[at])); };
+  const auto byte_at = [&](std::size_t at) {
+    return static_cast<std::uint64_t>(static_cast<unsigned char>(start[at]));
+  };
   header.major_version = static_cast<int>(byte_at(6));
   header.minor_version = static_cast<int>(byte_at(7));
   if (header.major_version < 1 || header.major_version > 3 || header.minor_version != 0) {
-    throw_npy_error(header.path, 6, concat("NPY version ", header.major_version, ".", header.minor_version,
-                                           " is not supported, wanted 1.0, 2.0 or 3.0"));
+    throw_npy_error(header.path, 6,
+                    concat("NPY version ", header.major_version, ".", header.minor_version,
+                           " is not supported, wanted 1.0, 2.0 or 3.0"));
   }
   const bool wide = header.major_version > 1;
   const std::uint64_t begin = wide ? 12 : 10;
   std::uint64_t length = byte_at(8) | byte_at(9) << 8;
   if (wide) length |= byte_at(10) << 16 | byte_at(11) << 24;
   if (length > file.size() - begin) {
-    throw_npy_error(header.path, 8, concat("the header is said to have ", length, " bytes, but the file ends at byte ",
-                                           file.size()));
+    throw_npy_error(header.path, 8,
+                    concat("the header is said to have ", length, " bytes, but the file ends at byte ", file.size()));
   }
   constexpr std::uint64_t longest = 16u << 20;
   if (length > longest) {
-    throw_npy_error(header.path, 8, concat("the header is said to have ", length, " bytes, wanted ", longest,
-                                           " or fewer"));
+    throw_npy_error(header.path, 8,
+                    concat("the header is said to have ", length, " bytes, wanted ", longest, " or fewer"));
   }
   std::string text(static_cast<std::size_t>(length), '\0');
   file.read_at(begin, std::as_writable_bytes(std::span(text)));

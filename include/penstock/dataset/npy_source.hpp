@@ -39,7 +39,8 @@ class npy_source {
     if (!type) throw_npy_error(header_.path, header_.type_offset, concat(found, " or another plain number"));
     same_ = type->kind == npy_kind<T> && type->size == sizeof(T);
     converter_ = find_npy_converter<T>(*type);
-    if (converter_ == nullptr) throw_npy_error(header_.path, header_.type_offset, concat(found, " or another real number"));
+    if (converter_ == nullptr)
+      throw_npy_error(header_.path, header_.type_offset, concat(found, " or another real number"));
     if (!same_ && !convert) {
       throw_npy_error(header_.path, header_.type_offset, concat(found, "; the option .convert = true converts"));
     }

@@ -76,8 +76,7 @@ inline std::optional<npy_type> parse_npy_type(std::string_view text) {
   type.size = text.size() == 4 ? 16 : static_cast<std::size_t>(static_cast<unsigned char>(text[2]) - '0');
   const auto has = [&](std::string_view kinds) { return kinds.find(type.kind) != std::string_view::npos; };
   const bool known = (type.size == 1 && has("biu")) || (type.size == 2 && has("iuf")) ||
-                     (type.size == 4 && has("iuf")) || (type.size == 8 && has("iufc")) ||
-                     (type.size == 16 && has("c"));
+                     (type.size == 4 && has("iuf")) || (type.size == 8 && has("iufc")) || (type.size == 16 && has("c"));
   if (!known) return std::nullopt;
   constexpr bool little = std::endian::native == std::endian::little;
   type.swapped = type.size > 1 && order == (little ? '>' : '<');

@@ -71,8 +71,7 @@ inline std::string npy_header_bytes(std::string_view type, std::span<const std::
   std::string extents;
   for (std::size_t extent : shape) extents += concat(extents.empty() ? "" : " ", extent, ",");
   if (shape.size() > 1) extents.pop_back();
-  std::string text =
-      concat("{'descr': '", type, "', 'fortran_order': False, 'shape': (", extents, "), }");
+  std::string text = concat("{'descr': '", type, "', 'fortran_order': False, 'shape': (", extents, "), }");
   constexpr std::size_t fixed = 10;
   constexpr std::size_t alignment = 64;
   text.append(alignment - 1 - (fixed + text.size()) % alignment, ' ');

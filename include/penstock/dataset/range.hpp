@@ -135,8 +135,11 @@ class range_dataset {
   /// Throws if the range is empty and its rows have no extents of their own to tell.
   schema_type schema() const {
     if (size() != 0) {
-      const sample_type first = *std::ranges::begin(range_);
-      return detail::schema_for(first);
+      auto&& first = element(0);
+      if constexpr (detail::sample_value<std::remove_cvref_t<decltype(first)>>)
+        return detail::schema_for(first);
+      else
+        return detail::schema_for(static_cast<sample_type>(first));  // a proxy, as vector<bool> has
     }
     if constexpr (std::default_initializable<sample_type>) return detail::schema_for(sample_type{});
     throw error("an empty range has no first sample to take the fields' shapes from");
@@ -144,7 +147,10 @@ class range_dataset {
   template <class... Views>
   void read(std::uint64_t index, const std::tuple<Views...>& to) const {
     auto&& value = element(index);
-    detail::assign_sample<sample_type>(value, to);
+    if constexpr (detail::sample_value<std::remove_cvref_t<decltype(value)>>)
+      detail::assign_sample<std::remove_cvref_t<decltype(value)>>(value, to);
+    else
+      detail::assign_sample<sample_type>(static_cast<sample_type>(value), to);
   }
   /// The sample itself, for a collate that needs more than fixed shapes.
   decltype(auto) element(std::uint64_t index) const {

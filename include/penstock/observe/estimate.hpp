@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+
 #include <penstock/observe/observer.hpp>
 #include <penstock/observe/rate.hpp>
 

@@ -7,11 +7,12 @@
 #include <exception>
 #include <memory>
 #include <optional>
-#include <penstock/sample/error.hpp>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <penstock/sample/error.hpp>
 
 namespace penstock {
 

@@ -9,13 +9,14 @@
 #include <cstdio>
 #include <initializer_list>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include <penstock/observe/estimate.hpp>
 #include <penstock/observe/observer.hpp>
 #include <penstock/observe/terminal.hpp>
 #include <penstock/observe/text.hpp>
-#include <string>
-#include <string_view>
-#include <vector>
 
 namespace penstock {
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+
 #include <penstock/sample/error.hpp>
 
 namespace penstock {

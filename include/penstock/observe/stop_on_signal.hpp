@@ -9,9 +9,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <penstock/sample/error.hpp>
 #include <stop_token>
 #include <thread>
+
+#include <penstock/sample/error.hpp>
 
 namespace penstock {
 

@@ -50,6 +50,8 @@ class engine final : public reader_client {
     } catch (...) {
       readers_[reader].failure = std::current_exception();
     }
+    prepared_.fetch_add(1, std::memory_order_release);
+    to_->turns.consumer.notify();
   }
   take_result try_take(std::uint32_t reader) noexcept override {
     return to_->try_take(reader, readers_[reader].held);
@@ -73,6 +75,9 @@ class engine final : public reader_client {
     }
     turns.leave(reader);
   }
+
+  /// True once every reader has all that it needs to read.
+  bool prepared() const noexcept { return prepared_.load(std::memory_order_acquire) == readers_.size(); }
 
   /// For messages: what each reader is at.
   std::string describe_readers() const {
@@ -176,6 +181,7 @@ class engine final : public reader_client {
   bool pad_;
   std::vector<reader_slot> readers_;
   std::stop_source stop_;
+  std::atomic<std::size_t> prepared_{0};
   std::atomic<std::uint64_t> base_{0};  // the map's, for readers of several feeds, which look while it is replaced
 };
 

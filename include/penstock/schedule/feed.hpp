@@ -28,7 +28,10 @@ class batch_range {
    public:
     using value_type = lease<Schema, Device>;
     using difference_type = std::ptrdiff_t;
-    using iterator_concept = std::input_iterator_tag;
+    // All five, as range-v3's adaptors of iterators ask std::iterator_traits for them.
+    using reference = value_type&;
+    using pointer = value_type*;
+    using iterator_category = std::input_iterator_tag;
 
     iterator() = default;
     explicit iterator(const batch_range* range) : range_(range) {}

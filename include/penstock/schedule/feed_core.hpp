@@ -238,17 +238,22 @@ class feed_core {
     return limit > no_deadline - now ? no_deadline : now + std::chrono::duration_cast<clock::duration>(limit);
   }
 
+  // The first batch waits for the last reader to have its state, so that nothing is allocated after it. Readers that are
+  // shared may be busy elsewhere and get theirs when they come.
+  bool is_ready() const noexcept {
+    return engine_->to().turns.is_ready() && (!own_pool_ || engine_->prepared());
+  }
   // True when a batch is ready, false when stopped; throws when there can be none.
   bool await_batch() {
     auto& to = engine_->to();
     auto& turns = to.turns;
-    if (turns.is_ready()) return true;
+    if (is_ready()) return true;
     check_held();
     if (!pool_) return read_inline();
     const auto limit = first_ ? limits_.first_timeout : limits_.timeout;
     const bool in_time = turns.consumer.wait(
-        [&] { return turns.is_ready() || stopped() || to.is_broken(); }, deadline(limit));
-    if (turns.is_ready()) return true;
+        [&] { return is_ready() || stopped() || to.is_broken(); }, deadline(limit));
+    if (is_ready()) return true;
     if (to.is_broken()) std::rethrow_exception(to.broken());
     if (in_time) return false;
     timed_out_ = true;
