@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages that building and testing use, those that are not there yet, and says which.
 # Where that is not possible (offline, no root, another system) it says so and ends well: CMake tells what it cannot do without.
-#   tests/setup.sh [--list]
+#   tests/setup.sh [--list | --only PACKAGE...]
 set -eu
 
 required="g++ cmake ninja-build pkg-config libgtest-dev"
@@ -13,8 +13,13 @@ if [ "${1:-}" = --list ]; then
   echo "$required $optional"
   exit 0
 fi
+if [ "${1:-}" = --only ]; then
+  shift
+  required="$*"
+  optional=
+fi
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  echo "setup: no apt here; wanted what Debian calls: $required; and if possible: $optional"
+  echo "setup: no apt here; wanted what Debian calls: $required${optional:+; and if possible: $optional}"
   exit 0
 fi
 

@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
 #include <cstddef>
 
-#include <penstock/device/cpu.hpp>
-#include <penstock/device/device.hpp>
-#include <penstock/sample/schema.hpp>
+#include <penstock/device/modelled.hpp>
+#include <penstock/observe/progress.hpp>
+#include <penstock/penstock.hpp>
 
-std::size_t elements_elsewhere();
+using sample_schema = penstock::schema<penstock::field<float, 1>, penstock::field<float>>;
+using feed_type = penstock::any_feed<sample_schema, penstock::cpu_device>;
+
+feed_type make_feed(int readers);
+
+struct trainer {
+  feed_type feed;  // a member, and moved into place
+  std::size_t samples = 0;
+
+  void epoch(std::size_t number) {
+    for (auto& batch : feed.epoch(number)) {
+      auto [x, y] = batch.fields();
+      if (x(0, 1) + y(0) == 5.0F) samples += batch.size();
+    }
+  }
+};
 
 int main() {
-  static_assert(penstock::device<penstock::cpu_device>);
-  std::array<float, 6> values{0, 1, 2, 3, 4, 5};
-  const penstock::tensor_view<float, 2> view(values.data(), {2, 3});
-  return view(1, 2) == 5.0F && elements_elsewhere() == view.size() ? 0 : 1;
+  trainer one{make_feed(2)};
+  one.feed.observe(penstock::progress_bar{});
+  one.epoch(0);
+  one.epoch(1);
+  return one.samples == 200 ? 0 : 1;
 }

@@ -61,9 +61,9 @@ TEST(csv_column, text_can_be_refused) {
   const std::string wanted = "found \"Ideal\", wanted a number";
   EXPECT_EQ(complaint_about(gems, {.text = csv_text::error}),
             "t.csv, line 2, column 1 (cut): " + wanted + " (csv_text::error refuses text)");
-  EXPECT_EQ(complaint_about(gems, {.categories = {{.column = "cut", .as = csv_text::error}}}),
-            "sample 0, t.csv, line 2, column 1 (cut): " + wanted +
-                " (or the column named in categories, if it is text)");
+  EXPECT_EQ(
+      complaint_about(gems, {.categories = {{.column = "cut", .as = csv_text::error}}}),
+      "sample 0, t.csv, line 2, column 1 (cut): " + wanted + " (or the column named in categories, if it is text)");
 }
 
 TEST(csv_column, numbers_can_be_categories) {

@@ -95,8 +95,8 @@ TEST(csv_content, a_loaded_table_needs_its_file_no_more) {
 TEST(csv_content, both_modes_agree_on_every_oddity) {
   const temporary_directory directory;
   const csv_options odd{.skip_lines = 1, .comment = '#'};
-  for (const std::string text : {"1,1\na,b\n1,2\n#x\n\n 3 ,\"4\"", "\na,b\r1,2\r3,4\r",
-                                 "\xEF\xBB\xBFx\r\n\"a\",b\r\n1,\"2\" \r\n3,4"}) {
+  for (const std::string text :
+       {"1,1\na,b\n1,2\n#x\n\n 3 ,\"4\"", "\na,b\r1,2\r3,4\r", "\xEF\xBB\xBFx\r\n\"a\",b\r\n1,\"2\" \r\n3,4"}) {
     const std::string path = directory.file("t.csv", text);
     for (const csv_mode mode : {csv_mode::loaded, csv_mode::indexed}) {
       csv_options options = odd;

@@ -140,8 +140,9 @@ TEST_P(csv_modes, markers_of_ones_own_may_be_numbers) {
 
 TEST(csv_options, that_no_file_could_suit_are_rejected) {
   EXPECT_EQ(rejection_of({.decimal = ';'}), "penstock: csv_features: decimal is ';', wanted '.' or ','");
-  EXPECT_EQ(rejection_of({.decimal = ','}),
-            "penstock: csv_features: delimiter is ',', wanted a character that is neither the decimal sign nor a line end");
+  EXPECT_EQ(
+      rejection_of({.decimal = ','}),
+      "penstock: csv_features: delimiter is ',', wanted a character that is neither the decimal sign nor a line end");
   EXPECT_EQ(rejection_of({.quote = ','}),
             "penstock: csv_features: quote is ',', wanted a character that differs from delimiter and decimal sign");
   EXPECT_EQ(rejection_of({.header = false, .row_names = true}),

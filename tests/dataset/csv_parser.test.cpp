@@ -70,8 +70,9 @@ class csv_line_end : public testing::TestWithParam<std::string> {
     return out;
   }
 };
-INSTANTIATE_TEST_SUITE_P(, csv_line_end, testing::Values("\n", "\r\n", "\r"),
-                         [](const auto& run) { return run.param == "\n" ? "LF" : run.param == "\r" ? "CR" : "CRLF"; });
+INSTANTIATE_TEST_SUITE_P(, csv_line_end, testing::Values("\n", "\r\n", "\r"), [](const auto& run) {
+  return run.param == "\n" ? "LF" : run.param == "\r" ? "CR" : "CRLF";
+});
 
 TEST_P(csv_line_end, ends_a_row) {
   EXPECT_EQ(rows(with_line_ends("a,b\n1,2\n")), (std::vector<texts>{{"a", "b"}, {"1", "2"}}));

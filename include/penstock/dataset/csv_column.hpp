@@ -55,7 +55,7 @@ class csv_column {
 
   const std::string& name() const { return name_; }
   std::size_t position() const { return position_; }  ///< in the file, from 0
-  std::size_t first() const { return first_; }         ///< its first element of the sample
+  std::size_t first() const { return first_; }        ///< its first element of the sample
   std::size_t width() const { return kind_ == kind::text && as_ == csv_text::one_hot ? categories_.size() : 1; }
   bool is_text() const { return kind_ == kind::text; }
   bool dropped() const { return kind_ == kind::text && as_ == csv_text::drop; }
@@ -167,7 +167,7 @@ class csv_column {
   kind kind_ = kind::unknown;
   bool given_;
   std::vector<std::string> categories_;
-  std::vector<std::size_t> by_text_;        // numbers of the categories, sorted by their text
+  std::vector<std::size_t> by_text_;         // numbers of the categories, sorted by their text
   std::set<std::string, std::less<>> seen_;  // first pass
 };
 

@@ -217,7 +217,7 @@ class csv_content {
   csv_layout layout_;
   csv_syntax syntax_;
   std::size_t size_ = 0;
-  std::vector<csv_mark> marks_;   // indexed
+  std::vector<csv_mark> marks_;  // indexed
   std::vector<Element> values_;  // loaded: row after row, x before y
 };
 

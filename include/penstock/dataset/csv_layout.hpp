@@ -194,9 +194,9 @@ class csv_layout {
   csv_options options_;
   csv_role role_;
   csv_markers missing_;
-  std::vector<std::string> names_;    // of all columns in the file
-  std::vector<csv_column> columns_;   // those used: features in order, then the target
-  std::vector<std::size_t> used_;     // column in the file -> column used
+  std::vector<std::string> names_;   // of all columns in the file
+  std::vector<csv_column> columns_;  // those used: features in order, then the target
+  std::vector<std::size_t> used_;    // column in the file -> column used
   std::size_t features_ = 0;
 };
 

@@ -57,13 +57,9 @@ class csv_parser {
     if (bom_ < bom.size() && !replay_bom(sink)) return;
     switch (state_) {
       case state::row_start:
-      case state::skipped_line:
-        return;
-      case state::quoted:
-        sink.fail("a quote is opened here and never closed", cell_line_, cells_);
-        return;
-      default:
-        static_cast<void>(end_row(sink));
+      case state::skipped_line: return;
+      case state::quoted: sink.fail("a quote is opened here and never closed", cell_line_, cells_); return;
+      default: static_cast<void>(end_row(sink));
     }
   }
 

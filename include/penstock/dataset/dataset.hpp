@@ -52,6 +52,13 @@ struct range_context {
 
 namespace detail {
 
+/// What a call that was refused with a sentence gives instead: nothing more is instantiated with it.
+struct rejected {
+  rejected epoch(std::uint64_t) const { return {}; }
+  rejected* begin() const { return nullptr; }
+  rejected* end() const { return nullptr; }
+};
+
 template <class D>
 concept describes_samples = requires(const std::remove_cvref_t<D>& dataset) {
   { dataset.size() } -> std::convertible_to<std::uint64_t>;

@@ -2,15 +2,19 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include <penstock/dataset/dataset.hpp>
+#include <penstock/dataset/range.hpp>
 #include <penstock/sample/error.hpp>
 #include <penstock/sample/permutation.hpp>
 
@@ -21,6 +25,35 @@ struct split_options {
   double test = 0;         ///< share of all samples, 0 to 1; training gets the rest
   std::uint64_t seed = 0;  ///< of the random choice, which is independent of any feed's seed
 };
+
+namespace detail {
+
+template <class Reader, class Schema>
+concept reads_ranges = reads_in_bulk<Reader, Schema> || reads_in_bulk_with_context<Reader, Schema>;
+
+/// Reads the part's samples `indices` by their numbers in the whole, a stretch at a time, so that nothing is allocated.
+template <class Schema, class Reader>
+std::size_t read_part(Reader& reader, const permutation& order, std::uint64_t first,
+                      std::span<const std::uint64_t> indices, const batch_view<Schema>& to, const range_context& context) {
+  std::array<std::uint64_t, 256> origins;
+  for (std::size_t row = 0; row < indices.size();) {
+    const std::size_t count = std::min(origins.size(), indices.size() - row);
+    for (std::size_t i = 0; i < count; ++i) origins[i] = order(first + indices[row + i]);
+    const auto rows = [&]<class View>(const View& view) {
+      auto shape = view.shape();
+      shape[0] = count;
+      return View(view.data() + row * view.stride(0), shape);
+    };
+    const auto stretch =
+        std::apply([&](const auto&... views) { return batch_view<Schema>{rows(views)...}; }, to);
+    if (read_rows<Schema>(reader, reader, std::span(origins).first(count), stretch, context, [](auto&&...) {}) < count)
+      return row;
+    row += count;
+  }
+  return indices.size();
+}
+
+}  // namespace detail
 
 /// A part of a dataset, chosen at random without a list: samples `first` to `first + size - 1` of a permutation that is a
 /// function of the seed. Parts of one split are disjoint; they share the dataset.
@@ -46,6 +79,12 @@ class subset {
     requires requires(const Dataset& whole) { whole.read(index, to, context); }
   {
     whole_->read(origin(index), to, context);
+  }
+  std::size_t read_range(std::span<const std::uint64_t> indices, const batch_view<detail::schema_of<Dataset>>& to,
+                         const range_context& context) const
+    requires detail::reads_ranges<const Dataset, detail::schema_of<Dataset>>
+  {
+    return detail::read_part<detail::schema_of<Dataset>>(*whole_, order_, first_, indices, to, context);
   }
   void prefetch(std::uint64_t index) const
     requires detail::prefetches<const Dataset>
@@ -82,6 +121,12 @@ class subset {
     {
       own.read(order(first + index), to, context);
     }
+    std::size_t read_range(std::span<const std::uint64_t> indices, const batch_view<detail::schema_of<Dataset>>& to,
+                           const range_context& context)
+      requires detail::reads_ranges<Reader, detail::schema_of<Dataset>>
+    {
+      return detail::read_part<detail::schema_of<Dataset>>(own, order, first, indices, to, context);
+    }
   };
 
   std::shared_ptr<const Dataset> whole_;
@@ -101,8 +146,14 @@ struct split_result {
 /// {.validation = 0.1, .test = 0.2, .seed = 1});`. A function of sizes and seed alone. An lvalue dataset is referred to, an
 /// rvalue is owned by the parts together.
 template <class Source>
-  requires dataset<std::remove_cvref_t<Source>> && (!detail::says_serial<std::remove_cvref_t<Source>>)
+  requires detail::describes_samples<Source>
 auto split(Source&& source, split_options options = {}) {
+  static_assert(!detail::says_serial<std::remove_cvref_t<Source>>,
+                "penstock: split takes a dataset that is read concurrently, upstream is a serial one: its parts would be read "
+                "at the same time");
+  static_assert(dataset<std::remove_cvref_t<Source>> || detail::says_serial<std::remove_cvref_t<Source>>,
+                "penstock: split takes a dataset, upstream is a type with size() and schema() but without read(index, to) "
+                "const or open() const");
   using Dataset = std::remove_cvref_t<Source>;
   const auto check = [](const char* name, double share) {
     if (!(share >= 0 && share <= 1)) detail::reject_option("split", name, std::to_string(share), "0 to 1");
@@ -125,6 +176,17 @@ auto split(Source&& source, split_options options = {}) {
   return split_result<Dataset>{{whole, order, test + validation, n - test - validation},
                                {whole, order, test, validation},
                                {whole, order, 0, test}};
+}
+
+/// The same for a range of samples: an lvalue is referred to, a view or an rvalue is owned.
+template <class Range>
+  requires(!detail::describes_samples<Range> && detail::sample_range<std::remove_cvref_t<Range>>)
+auto split(Range&& range, split_options options = {}) {
+  using R = std::remove_cvref_t<Range>;
+  if constexpr (std::ranges::view<R> || !std::is_lvalue_reference_v<Range>)
+    return split(range_dataset<R>(std::forward<Range>(range)), options);
+  else
+    return split(range_dataset<detail::range_reference<R>>(detail::range_reference<R>(range)), options);
 }
 
 }  // namespace penstock

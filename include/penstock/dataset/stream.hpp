@@ -11,6 +11,18 @@
 
 namespace penstock {
 
+namespace detail {
+
+template <class Factory>
+auto make_range(const Factory& factory, [[maybe_unused]] std::uint64_t epoch) {
+  if constexpr (std::is_invocable_v<const Factory&, std::uint64_t>)
+    return factory(epoch);
+  else
+    return factory();
+}
+
+}  // namespace detail
+
 /// Samples that can only be had one after another, and whose number nobody knows: an input range made anew for each epoch.
 ///
 /// `Factory` is called with the epoch's number, or with nothing, and gives an input range of samples (see
@@ -20,23 +32,18 @@ namespace penstock {
 /// delivered. Each replica draws the whole stream and keeps every `world.size`-th sample.
 template <class Factory>
 class stream_dataset {
-  Factory factory_;  // before `make`, whose result the types below are made of
-
  public:
-  explicit stream_dataset(Factory factory) : factory_(std::move(factory)) {}
-
-  /// The range of one epoch.
-  auto make(std::uint64_t epoch) const {
-    if constexpr (std::is_invocable_v<const Factory&, std::uint64_t>)
-      return factory_(epoch);
-    else
-      return factory_();
-  }
-
-  using range_type = std::remove_cvref_t<decltype(std::declval<const stream_dataset&>().make(0))>;
+  using range_type = decltype(detail::make_range(std::declval<const Factory&>(), 0));
   using sample_type = std::remove_cvref_t<std::ranges::range_value_t<range_type>>;
   using schema_type = decltype(detail::schema_for(std::declval<const sample_type&>()));
 
+  explicit stream_dataset(Factory factory) : factory_(std::move(factory)) {}
+
+  /// The range of one epoch.
+  range_type make(std::uint64_t epoch) const { return detail::make_range(factory_, epoch); }
+
+ private:
+  Factory factory_;
 };
 
 /// A stream as the first thing of a pipeline: `stream([] { return lines_of(file); }) | partition({.shuffle =
@@ -44,13 +51,19 @@ class stream_dataset {
 template <class Factory>
   requires(std::invocable<const Factory&> || std::invocable<const Factory&, std::uint64_t>)
 auto stream(Factory factory) {
-  using made = stream_dataset<Factory>;
-  static_assert(std::ranges::input_range<typename made::range_type>,
-                "penstock: stream takes a factory of input ranges, but what this one makes is not an input range");
-  static_assert(detail::sample_value<typename made::sample_type>,
-                "penstock: stream takes a factory of ranges of samples, but the elements are not samples: numbers, rows of "
-                "numbers (array, vector, span, tensor_view), or tuples of these");
-  return made(std::move(factory));
+  using range = decltype(detail::make_range(std::declval<const Factory&>(), 0));
+  if constexpr (!std::ranges::input_range<range>) {
+    static_assert(std::ranges::input_range<range>,
+                  "penstock: stream takes a factory of input ranges, but what this one makes is not an input range");
+    return detail::rejected{};
+  } else if constexpr (!detail::sample_value<std::remove_cvref_t<std::ranges::range_value_t<range>>>) {
+    static_assert(detail::sample_value<std::remove_cvref_t<std::ranges::range_value_t<range>>>,
+                  "penstock: stream takes a factory of ranges of samples, but the elements are not samples: numbers, rows of "
+                  "numbers (array, vector, span, tensor_view), or tuples of these");
+    return detail::rejected{};
+  } else {
+    return stream_dataset<Factory>(std::move(factory));
+  }
 }
 
 namespace detail {

@@ -20,48 +20,54 @@
 /// added; what was refused is `rejected`, with which nothing more is instantiated.
 namespace penstock::detail {
 
-struct rejected {};
-
 // ---- what stands left of the first stage
 
-template <class D>
-concept has_const_read = reads<const D, schema_of<D>>;
-
+// The assertions name values, not concepts, whose every part a compiler would explain.
 template <class Source>
 consteval bool check_source() {
   using D = std::remove_cvref_t<Source>;
   if constexpr (is_stream<D>) {
     return true;
   } else if constexpr (describes_samples<D>) {
-    if constexpr (dataset<D>) {
+    constexpr bool fits = dataset<D>;
+    if constexpr (fits) {
       return true;
     } else if constexpr (opens<D>) {
-      static_assert(opens_readers<D>,
+      static_assert(fits,
                     "penstock: partition takes a dataset, upstream is a type whose open() gives something without "
                     "read(index, to), to being a sample_view of the dataset's schema");
     } else if constexpr (reads<D, schema_of<D>>) {
-      static_assert(has_const_read<D>,
+      static_assert(fits,
                     "penstock: partition takes a dataset, upstream is a type whose read() is not const, but readers call it "
                     "concurrently: make it const, or give each reader a state of its own by open() const, or say `static "
                     "constexpr bool serial = true`");
     } else {
-      static_assert(reads<D, schema_of<D>>,
+      static_assert(fits,
                     "penstock: partition takes a dataset, upstream is a type with size() and schema() but without "
                     "read(index, to), to being a sample_view of its schema");
     }
   } else if constexpr (std::ranges::range<const D>) {
-    if constexpr (sample_range<D>) {
+    constexpr bool accessible = std::ranges::random_access_range<const D> && std::ranges::sized_range<const D>;
+    constexpr bool fits = sample_range<D>;
+    if constexpr (fits) {
       return true;
-    } else {
-      static_assert(std::ranges::random_access_range<const D> && std::ranges::sized_range<const D>,
+    } else if constexpr (!accessible) {
+      static_assert(accessible,
                     "penstock: partition takes a dataset, upstream is a range without random access or size: make it a "
                     "stream(factory), or collect it first");
-      static_assert(!std::ranges::random_access_range<const D> || !std::ranges::sized_range<const D> || sample_range<D>,
+    } else {
+      static_assert(fits,
                     "penstock: partition takes a dataset, upstream is a range whose elements are not samples: numbers, rows "
                     "of numbers (array, vector, span, tensor_view), or tuples of these");
     }
+  } else if constexpr (std::ranges::range<D>) {
+    constexpr bool iterable = std::ranges::range<const D>;
+    static_assert(iterable,
+                  "penstock: partition takes a dataset, upstream is a range that cannot be iterated as const, but readers "
+                  "iterate it at once: make it a stream(factory), or collect it first");
   } else {
-    static_assert(describes_samples<D>,
+    constexpr bool fits = describes_samples<D>;
+    static_assert(fits,
                   "penstock: partition takes a dataset, upstream is neither a range of samples nor a type with size(), "
                   "schema() and read(index, to)");
   }
@@ -131,6 +137,7 @@ inline constexpr bool cast_fits<schema<Fields...>, cast_t<Elements...>> =
 
 template <class Dataset, class Collate>
 concept collates_elements = requires(const Dataset& dataset, const Collate& collate) {
+  dataset.element(std::uint64_t{});  // first: a collate's schema() may ask for it in its body
   requires is_schema<std::remove_cvref_t<decltype(collate.schema(dataset))>>;
   collate(dataset.element(std::uint64_t{}), std::declval<const sample_view<decltype(collate.schema(dataset))>&>());
 };

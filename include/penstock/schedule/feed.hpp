@@ -95,8 +95,9 @@ class batch_range {
     core& from = used();
     if (fresh_ && from.current()) return true;
     if (left_ == 0) return false;
-    while (!from.fetch()) {
-      if (!crossing_ || from.stopped()) return left_ = 0, false;
+    for (bool begun = false; !from.fetch(); begun = true) {
+      // An epoch without a batch ends it, as there may never be one.
+      if (!crossing_ || begun || from.stopped()) return left_ = 0, false;
       from.go_on();
     }
     --left_;

@@ -196,7 +196,7 @@ class feed_core {
     } else {
       const std::uint64_t end = engine_->map().end_of(epoch);
       steps_left_ = end - turns.next_step();
-      if (!limits_.next_epoch)
+      if (!limits_.next_epoch || engine_->map().steps_per_epoch() == 0)
         limit = end;
       else if (last_epoch_ && *last_epoch_ >= epoch)
         limit = engine_->map().end_of(*last_epoch_);
@@ -247,13 +247,14 @@ class feed_core {
   bool await_batch() {
     auto& to = engine_->to();
     auto& turns = to.turns;
-    if (is_ready()) return true;
+    // What a read that was stopped threw is not wanted any more.
+    if (is_ready()) return !stopped();
     check_held();
     if (!pool_) return read_inline();
     const auto limit = first_ ? limits_.first_timeout : limits_.timeout;
     const bool in_time = turns.consumer.wait(
         [&] { return is_ready() || stopped() || to.is_broken(); }, deadline(limit));
-    if (is_ready()) return true;
+    if (is_ready()) return !stopped();
     if (to.is_broken()) std::rethrow_exception(to.broken());
     if (in_time) return false;
     timed_out_ = true;
@@ -281,7 +282,7 @@ class feed_core {
           // Its slots are full or held: the next step is ready, or waits for a buffer.
           break;
       }
-      if (to.turns.is_ready()) return true;
+      if (to.turns.is_ready()) return !stopped();
       check_held();
     }
   }

@@ -196,16 +196,22 @@ class pipeline {
       return [&]<std::size_t... I>(std::index_sequence<I...>) {
         return detail::feed_maker_of<Dataset, Stages...>::make(data_, std::get<I>(stages_)...);
       }(std::make_index_sequence<4>{});
+    } else {
+      return detail::rejected{};
     }
   }
 
   /// The feed that the members below use, started now if it was not.
-  auto& running() {
+  decltype(auto) running() {
     static_assert(last == stage_kind::transfer,
                   "penstock: epoch() and its like give batches, for which the pipeline ends in transfer(device); one that ends "
                   "in compute or reduce is driven by penstock::run");
-    if (!running_) running_ = std::make_unique<feed_type>(start());
-    return *running_;
+    if constexpr (last == stage_kind::transfer) {
+      if (!running_) running_ = std::make_unique<feed_type>(start());
+      return *running_;
+    } else {
+      return detail::rejected{};
+    }
   }
   auto epoch(std::uint64_t number) { return running().epoch(number); }
   auto steps(std::uint64_t n) { return running().steps(n); }

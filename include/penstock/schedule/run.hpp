@@ -72,20 +72,10 @@ void drive(Stages& stages, Item&& item, Batch& batch, Accumulator& accumulator) 
   }
 }
 
-}  // namespace detail
-
-/// Drives a whole pipeline, on this thread: every batch of every epoch goes through its computes and its reduce. What these
-/// throw leaves the run, after observers have been told.
-///
-/// Returns what reduce made of each epoch, and where a checkpoint would go on. A run that is stopped in mid-epoch leaves
-/// that epoch's partial value out.
-template <class Dataset, class... Stages, observer... Observers>
-auto run(pipeline<Dataset, Stages...> work, run_options options = {}, Observers&&... observers) {
-  using pipeline_type = pipeline<Dataset, Stages...>;
-  using value_type = typename detail::reduced_type<pipeline_type>::type;
-  static_assert(pipeline_type::feeds,
-                "penstock: run() needs a pipeline that reaches transfer(device), and mostly compute or reduce after it; this "
-                "one gives no batches");
+/// See `penstock::run`.
+template <class Dataset, class... Stages, class... Observers>
+auto drive_all(pipeline<Dataset, Stages...> work, const run_options& options, Observers&&... observers) {
+  using value_type = typename reduced_type<pipeline<Dataset, Stages...>>::type;
   constexpr bool reduces = !std::is_void_v<value_type>;
   run_result<value_type> result;
 
@@ -105,20 +95,44 @@ auto run(pipeline<Dataset, Stages...> work, run_options options = {}, Observers&
     for (std::uint64_t epoch = feed.state().epoch; epoch < options.epochs && !feed.stopped(); ++epoch) {
       auto accumulator = initial();
       for (auto& batch : feed.epoch(epoch)) {
-        detail::drive<4>(work.stages(), batch, batch, accumulator);
+        drive<4>(work.stages(), batch, batch, accumulator);
         ++result.steps;
       }
       if constexpr (reduces)
-        if (!feed.stopped()) result.epochs.push_back(std::move(accumulator));
+        if (feed.state().epoch > epoch) result.epochs.push_back(std::move(accumulator));
     }
   } catch (...) {
     feed.finish("error");
     throw;
   }
-  result.stopped = feed.stopped();
   result.state = feed.state();
+  result.stopped = feed.stopped() && result.state.epoch < options.epochs;
   feed.finish(result.stopped ? "stopped" : "done");
   return result;
+}
+
+}  // namespace detail
+
+/// Drives a whole pipeline, on this thread: every batch of every epoch goes through its computes and its reduce. What these
+/// throw leaves the run, after observers have been told.
+///
+/// Returns what reduce made of each epoch, and where a checkpoint would go on. A run that is stopped in mid-epoch leaves
+/// that epoch's partial value out.
+template <class Dataset, class... Stages, observer... Observers>
+auto run(pipeline<Dataset, Stages...> work, run_options options = {}, Observers&&... observers) {
+  constexpr bool feeds = pipeline<Dataset, Stages...>::feeds;
+  static_assert(feeds,
+                "penstock: run() needs a pipeline that reaches transfer(device), and mostly compute or reduce after it; this "
+                "one gives no batches");
+  if constexpr (feeds)
+    return detail::drive_all(std::move(work), options, std::forward<Observers>(observers)...);
+  else
+    return detail::rejected{};
+}
+/// What was refused once is not refused again.
+template <class... Observers>
+detail::rejected run(detail::rejected, run_options = {}, Observers&&...) {
+  return {};
 }
 
 }  // namespace penstock

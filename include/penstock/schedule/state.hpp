@@ -29,7 +29,7 @@ struct feed_state {
   /// Reads what `text` wrote. Throws `penstock::error` for anything else.
   static feed_state parse(std::string_view text) {
     const std::string_view whole = text;
-    const auto bad = [&] [[noreturn]] {
+    const auto bad = [&] {
       throw error(detail::concat("found \"", whole.substr(0, 80),
                                  "\", wanted a feed's state: \"penstock-state 1 seed S epoch E samples N fingerprint F\""));
     };

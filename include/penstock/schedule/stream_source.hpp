@@ -50,7 +50,6 @@ class stream_source final : public source<typename Stream::schema_type> {
     epoch_ = epoch;
     window_.clear();
     drawn_ = 0;
-    number_ = 0;
     random_.emplace(seed_, epoch, 0, random_domain::plan);
     abandoned_ = false;
     failed_ = false;
@@ -65,13 +64,13 @@ class stream_source final : public source<typename Stream::schema_type> {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return abandoned_ || turn_ == request.step; });
-      if (abandoned_ || !request.progress.begin(number_)) return give_up();
+      if (abandoned_ || !request.progress.begin(drawn_)) return give_up();
       try {
         while (items.size() < request.indices.size() && !failed_) {
-          if (!request.progress.begin(number_)) return give_up();
+          if (!request.progress.begin(drawn_)) return give_up();
           auto next = draw();
           if (!next) break;
-          request.indices[items.size()] = number_ - 1;
+          request.indices[items.size()] = drawn_ - 1;
           items.push_back(std::move(*next));
         }
       } catch (...) {
@@ -117,7 +116,6 @@ class stream_source final : public source<typename Stream::schema_type> {
     for (;;) {
       std::optional<sample> next = window_size_ == 0 ? pull() : pull_shuffled();
       if (!next || drawn_++ % world_.size == world_.rank) {
-        if (next) ++number_;
         return next;
       }
     }
@@ -160,8 +158,7 @@ class stream_source final : public source<typename Stream::schema_type> {
   std::optional<std::ranges::iterator_t<range>> at_;
   std::vector<sample> window_;
   std::optional<philox> random_;
-  std::uint64_t drawn_ = 0;
-  std::uint64_t number_ = 0;
+  std::uint64_t drawn_ = 0;  // by all replicas: a sample's number is the same for every world
 };
 
 }  // namespace penstock::detail

@@ -35,6 +35,7 @@ class pad_to {
   }
 
   template <class Dataset>
+    requires requires(const Dataset& dataset) { dataset.element(0); }
   auto schema(const Dataset&) const {
     using sample = std::remove_cvref_t<decltype(std::declval<const Dataset&>().element(0))>;
     return schema_of_sample<sample>();
