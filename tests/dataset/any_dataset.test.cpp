@@ -44,7 +44,7 @@ struct opened : described {
   };
   reader open() const { return {std::make_unique<float>()}; }
 };
-struct serial : described {
+struct one_at_a_time : described {
   static constexpr bool serial = true;
   std::uint64_t unguarded = 0;  // a race, if two are in it
   void read(std::uint64_t index, const sample& to) {
@@ -82,7 +82,8 @@ rows batches_of(Dataset data, int readers) {
 
 template <class Dataset>
 class AnyDataset : public testing::Test {};
-TYPED_TEST_SUITE(AnyDataset, (testing::Types<plain, with_context, opened, serial, bulk>));
+using Kinds = testing::Types<plain, with_context, opened, one_at_a_time, bulk>;
+TYPED_TEST_SUITE(AnyDataset, Kinds);
 
 TYPED_TEST(AnyDataset, gives_the_batches_of_the_dataset_in_it) {
   const rows wanted = batches_of(TypeParam{}, 0);

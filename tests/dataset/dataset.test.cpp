@@ -74,7 +74,7 @@ struct opened : described {
     return reader(alive);
   }
 };
-struct serial : described {
+struct one_at_a_time : described {
   static constexpr bool serial = true;
   std::uint64_t unguarded = 0;  // a race, if two are in it
   void read(std::uint64_t index, const sample& to) {
@@ -89,12 +89,13 @@ struct bulk : described {
     for (std::size_t row = 0; row < indices.size(); ++row) std::get<0>(to)[row] = indices[row] * indices[row];
   }
 };
-static_assert(penstock::dataset<plain> && penstock::dataset<opened> && penstock::dataset<serial> &&
+static_assert(penstock::dataset<plain> && penstock::dataset<opened> && penstock::dataset<one_at_a_time> &&
               penstock::dataset<bulk>);
 
 template <class Dataset>
 class Datasets : public testing::Test {};
-TYPED_TEST_SUITE(Datasets, (testing::Types<plain, opened, serial, bulk>));
+using Kinds = testing::Types<plain, opened, one_at_a_time, bulk>;
+TYPED_TEST_SUITE(Datasets, Kinds);
 
 TYPED_TEST(Datasets, all_samples_arrive_whoever_reads) {
   for (int readers : {0, 1, 3}) {

@@ -38,7 +38,9 @@ INSTANTIATE_TEST_SUITE_P(Readers, StdViews, testing::Values(0, 2), testing::Prin
 
 const std::vector<int> numbers{5, 6, 7, 8, 9};
 
-TEST_P(StdViews, iota_is_a_dataset) { EXPECT_EQ(read_all(std::views::iota(3, 8), GetParam()), (floats{3, 4, 5, 6, 7})); }
+TEST_P(StdViews, iota_is_a_dataset) {
+  EXPECT_EQ(read_all(std::views::iota(3, 8), GetParam()), (floats{3, 4, 5, 6, 7}));
+}
 TEST_P(StdViews, transform_is_a_dataset) {
   EXPECT_EQ(read_all(numbers | std::views::transform([](int x) { return 0.5F * static_cast<float>(x); }), GetParam()),
             (floats{2.5F, 3, 3.5F, 4, 4.5F}));

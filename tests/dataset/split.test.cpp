@@ -135,7 +135,8 @@ TEST(Split, is_not_the_order_of_a_feed_of_the_same_seed) {
 
 template <class Dataset>
 class SplitOf : public testing::Test {};
-TYPED_TEST_SUITE(SplitOf, (testing::Types<ids, opened_ids, context_ids, bulk_ids, penstock::any_dataset<schema_type>>));
+using Kinds = testing::Types<ids, opened_ids, context_ids, bulk_ids, penstock::any_dataset<schema_type>>;
+TYPED_TEST_SUITE(SplitOf, Kinds);
 
 TYPED_TEST(SplitOf, any_dataset_gives_parts_that_can_be_read) {
   TypeParam data = [] {
@@ -195,8 +196,8 @@ TEST(Split, a_range_is_split_as_any_dataset) {
 // Longer than the stretch that is translated at a time.
 TEST(Split, a_part_of_a_dataset_that_is_read_in_bulk_has_its_rows_in_order) {
   const auto parts = penstock::split(bulk_ids{{1000}}, {.test = 0.3, .seed = 1});
-  auto feed = (parts.train | penstock::partition({.shuffle = penstock::shuffle::none}) | penstock::read({.readers = 1}) |
-               penstock::batch(700) | penstock::transfer(penstock::cpu_device{}))
+  auto feed = (parts.train | penstock::partition({.shuffle = penstock::shuffle::none}) |
+               penstock::read({.readers = 1}) | penstock::batch(700) | penstock::transfer(penstock::cpu_device{}))
                   .start();
   const auto batch = feed.next();
   const auto [id] = batch.fields();

@@ -19,7 +19,8 @@ using numbers = std::vector<std::uint64_t>;
 /// `n` numbers from 1000 times the epoch on, one after another.
 auto counting(std::uint64_t n) {
   return penstock::stream([n](std::uint64_t epoch) {
-    return std::views::iota(std::uint64_t{0}, n) | std::views::transform([epoch](std::uint64_t i) { return 1000 * epoch + i; });
+    return std::views::iota(std::uint64_t{0}, n) |
+           std::views::transform([epoch](std::uint64_t i) { return 1000 * epoch + i; });
   });
 }
 
@@ -155,7 +156,9 @@ TEST_P(Streams, transforms_draw_from_the_sample_s_own_stream) {
   const auto drawn = [](int count) {
     auto feed = (counting(40) | penstock::partition({.seed = 2, .shuffle = penstock::shuffle::none}) |
                  penstock::read({.readers = count},
-                                [](const auto& sample, penstock::philox& random) { std::get<0>(sample)() += random.below(1000); }) |
+                                [](const auto& sample, penstock::philox& random) {
+                                  std::get<0>(sample)() += random.below(1000);
+                                }) |
                  penstock::batch(4) | penstock::transfer(penstock::cpu_device{}))
                     .start();
     return epoch_of(feed);
@@ -165,13 +168,18 @@ TEST_P(Streams, transforms_draw_from_the_sample_s_own_stream) {
   for (std::uint64_t i = 0; i < 40; ++i) EXPECT_EQ(found[i], i + penstock::philox(2, 0, i).below(1000));
 }
 
-TEST_P(Streams, each_rank_keeps_every_nth_sample) {
+// The number of a sample, which its random stream follows from, is that of the whole stream on every rank.
+TEST_P(Streams, each_rank_keeps_every_nth_sample_and_its_number) {
   std::set<std::uint64_t> all;
   for (std::uint64_t rank : {0U, 1U, 2U}) {
     auto feed = feed_of(counting(20), {.readers = readers(), .world = {rank, 3}});
-    const numbers found = epoch_of(feed);
-    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], 3 * i + rank);
-    all.insert(found.begin(), found.end());
+    std::uint64_t next = rank;
+    for (auto& batch : feed.epoch(0))
+      for (std::size_t row = 0; row < batch.size(); ++row, next += 3) {
+        EXPECT_EQ(batch.get<0>()[row], next);
+        EXPECT_EQ(batch.indices()[row], next);
+        all.insert(next);
+      }
   }
   EXPECT_EQ(all.size(), 20U);
 }

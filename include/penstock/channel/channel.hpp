@@ -40,10 +40,11 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   static constexpr std::size_t most_streams = 4;
 
   channel(Device device, batch_layout<Schema> layout, const ring_shape& shape, std::optional<stream_view> consumer_stream,
-          gate<>* pool)
+          std::shared_ptr<gate<>> pool)
       : device_(std::move(device)),
         layout_(std::move(layout)),
-        turns(shape, pool),
+        pool_(std::move(pool)),
+        turns(shape, pool_.get()),
         work_(device_.make_stream()),
         work_view_(consumer_stream ? *consumer_stream : work_.view()) {
     slots_.reserve(shape.host);
@@ -336,6 +337,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
 
   Device device_;
   batch_layout<Schema> layout_;
+  std::shared_ptr<gate<>> pool_;  // where readers sleep: leases that outlive them still notify it
 
  public:
   ring<> turns;

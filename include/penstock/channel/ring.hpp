@@ -225,6 +225,9 @@ class ring {
   /// Lets readers work on steps below `limit`; also raises the limit of a ring that is open.
   void open(std::uint64_t limit) noexcept {
     limit_.store(limit, std::memory_order_relaxed);
+    // A late reader may have found its step below an earlier limit, and the counter back at the value it saw: where there
+    // is nothing to read the ring stays parked, so that the exchange fails.
+    if (ticket_step() >= limit) return;
     tickets_.fetch_and(~parked_bit, std::memory_order_acq_rel);
     readers_gate_->notify();
   }

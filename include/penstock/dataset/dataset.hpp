@@ -54,6 +54,7 @@ namespace detail {
 
 /// What a call that was refused with a sentence gives instead: nothing more is instantiated with it.
 struct rejected {
+  rejected start() const { return {}; }
   rejected epoch(std::uint64_t) const { return {}; }
   rejected* begin() const { return nullptr; }
   rejected* end() const { return nullptr; }

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
-#include <penstock/dataset/mapped_file.hpp>
+#include <penstock/dataset/atomic_file.hpp>
 #include <penstock/dataset/npy_type.hpp>
 #include <penstock/sample/error.hpp>
 #include <penstock/sample/tensor_view.hpp>
@@ -23,48 +17,6 @@
 namespace penstock {
 
 namespace detail {
-
-/// A file that takes its name when it is complete: until `commit()` the bytes are in a temporary one beside it.
-class replacement_file {
- public:
-  explicit replacement_file(std::string path) : path_(std::move(path)) {
-    // The system, not this process, knows which names are free: no random numbers, no shared counter.
-    for (unsigned attempt = 0; number_ < 0; ++attempt) {
-      temporary_ = concat(path_, ".tmp", ::getpid(), ".", attempt);
-      number_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (number_ < 0 && errno != EEXIST && errno != EINTR) throw_file_error(path_, "create", errno);
-    }
-  }
-  replacement_file(replacement_file&&) = delete;
-  ~replacement_file() {
-    if (number_ >= 0) ::close(number_);
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  }
-
-  void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ::ssize_t put = ::write(number_, bytes.data(), bytes.size());
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) throw_file_error(path_, "write", errno);
-      bytes = bytes.subspan(static_cast<std::size_t>(put));
-    }
-  }
-
-  /// After this the file at the path is the new one, on disk, or an error is thrown and it is the old one.
-  void commit() {
-    if (::fsync(number_) != 0) throw_file_error(path_, "write", errno);
-    const int number = number_;
-    number_ = -1;
-    if (::close(number) != 0) throw_file_error(path_, "write", errno);
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_file_error(path_, "replace", errno);
-    temporary_.clear();
-  }
-
- private:
-  std::string path_;
-  std::string temporary_;
-  int number_ = -1;
-};
 
 /// Everything before the elements, padded so that they begin at a multiple of 64.
 inline std::string npy_header_bytes(std::string_view type, std::span<const std::size_t> shape) {
@@ -94,7 +46,7 @@ void write_npy_elements(const std::string& path, std::span<const T> values, std:
     reject_option("write_npy", "shape", concat("one of ", *elements, " elements"), concat(values.size(), " as given"));
   }
   const std::string header = npy_header_bytes(npy_type_text<T>(), shape);
-  replacement_file file(path);
+  atomic_file file(path);
   file.write(std::as_bytes(std::span(header)));
   file.write(std::as_bytes(values));
   file.commit();

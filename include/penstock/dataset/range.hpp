@@ -112,8 +112,15 @@ void assign_sample(const T& value, const std::tuple<Views...>& to) {
   }
 }
 
+/// A member of an element that exists only while it is looked at: gone before it can be read. What moves from elements that
+/// stay has the same type, and is no source for more than one epoch either.
+template <class Range>
+concept dangling_range =
+    std::ranges::forward_range<Range> && std::is_rvalue_reference_v<std::ranges::range_reference_t<Range>>;
+
 template <class Range>
 concept sample_range = std::ranges::random_access_range<const Range> && std::ranges::sized_range<const Range> &&
+                       !dangling_range<const Range> &&
                        sample_value<std::remove_cvref_t<std::ranges::range_value_t<const Range>>>;
 
 }  // namespace detail

@@ -34,7 +34,8 @@ concept reads_ranges = reads_in_bulk<Reader, Schema> || reads_in_bulk_with_conte
 /// Reads the part's samples `indices` by their numbers in the whole, a stretch at a time, so that nothing is allocated.
 template <class Schema, class Reader>
 std::size_t read_part(Reader& reader, const permutation& order, std::uint64_t first,
-                      std::span<const std::uint64_t> indices, const batch_view<Schema>& to, const range_context& context) {
+                      std::span<const std::uint64_t> indices, const batch_view<Schema>& to,
+                      const range_context& context) {
   std::array<std::uint64_t, 256> origins;
   for (std::size_t row = 0; row < indices.size();) {
     const std::size_t count = std::min(origins.size(), indices.size() - row);
@@ -44,8 +45,7 @@ std::size_t read_part(Reader& reader, const permutation& order, std::uint64_t fi
       shape[0] = count;
       return View(view.data() + row * view.stride(0), shape);
     };
-    const auto stretch =
-        std::apply([&](const auto&... views) { return batch_view<Schema>{rows(views)...}; }, to);
+    const auto stretch = std::apply([&](const auto&... views) { return batch_view<Schema>{rows(views)...}; }, to);
     if (read_rows<Schema>(reader, reader, std::span(origins).first(count), stretch, context, [](auto&&...) {}) < count)
       return row;
     row += count;
@@ -55,8 +55,8 @@ std::size_t read_part(Reader& reader, const permutation& order, std::uint64_t fi
 
 }  // namespace detail
 
-/// A part of a dataset, chosen at random without a list: samples `first` to `first + size - 1` of a permutation that is a
-/// function of the seed. Parts of one split are disjoint; they share the dataset.
+/// A part of a dataset, chosen at random without a list: samples `first` to `first + size - 1` of a permutation that is
+/// a function of the seed. Parts of one split are disjoint; they share the dataset.
 template <dataset Dataset>
 class subset {
  public:
@@ -143,17 +143,19 @@ struct split_result {
 };
 
 /// Cuts a dataset in three disjoint parts that together are all of it: `auto [train, validation, test] = split(table,
-/// {.validation = 0.1, .test = 0.2, .seed = 1});`. A function of sizes and seed alone. An lvalue dataset is referred to, an
-/// rvalue is owned by the parts together.
+/// {.validation = 0.1, .test = 0.2, .seed = 1});`. A function of sizes and seed alone. An lvalue dataset is referred
+/// to, an rvalue is owned by the parts together.
 template <class Source>
   requires detail::describes_samples<Source>
 auto split(Source&& source, split_options options = {}) {
-  static_assert(!detail::says_serial<std::remove_cvref_t<Source>>,
-                "penstock: split takes a dataset that is read concurrently, upstream is a serial one: its parts would be read "
-                "at the same time");
-  static_assert(dataset<std::remove_cvref_t<Source>> || detail::says_serial<std::remove_cvref_t<Source>>,
-                "penstock: split takes a dataset, upstream is a type with size() and schema() but without read(index, to) "
-                "const or open() const");
+  static_assert(
+      !detail::says_serial<std::remove_cvref_t<Source>>,
+      "penstock: split takes a dataset that is read concurrently, upstream is a serial one: its parts would be read "
+      "at the same time");
+  static_assert(
+      dataset<std::remove_cvref_t<Source>> || detail::says_serial<std::remove_cvref_t<Source>>,
+      "penstock: split takes a dataset, upstream is a type with size() and schema() but without read(index, to) "
+      "const or open() const");
   using Dataset = std::remove_cvref_t<Source>;
   const auto check = [](const char* name, double share) {
     if (!(share >= 0 && share <= 1)) detail::reject_option("split", name, std::to_string(share), "0 to 1");

@@ -48,9 +48,14 @@ consteval bool check_source() {
     }
   } else if constexpr (std::ranges::range<const D>) {
     constexpr bool accessible = std::ranges::random_access_range<const D> && std::ranges::sized_range<const D>;
+    constexpr bool stays = !dangling_range<const D>;
     constexpr bool fits = sample_range<D>;
     if constexpr (fits) {
       return true;
+    } else if constexpr (!stays) {
+      static_assert(stays,
+                    "penstock: partition takes a dataset, upstream is a range of rvalue references, which a member of a "
+                    "temporary element would dangle as: return the member by value, by a lambda");
     } else if constexpr (!accessible) {
       static_assert(accessible,
                     "penstock: partition takes a dataset, upstream is a range without random access or size: make it a "
@@ -129,6 +134,17 @@ inline constexpr bool transforms = std::same_as<Transform, no_transform> ||
                                    std::is_invocable_v<const Transform&, const sample_view<Schema>&, philox&> ||
                                    std::is_invocable_v<const Transform&, const sample_view<Schema>&>;
 
+template <class Schema, class Transform>
+consteval bool check_transform() {
+  constexpr bool fits = transforms<Schema, Transform>;
+  static_assert(fits, "penstock: read takes a transform of samples, but this one can be called neither with (sample, random) "
+                      "nor with (sample), sample being a const sample_view of what upstream, or batch's collate, gives");
+  return fits;
+}
+
+template <class Dataset>
+concept has_elements = requires(const Dataset& dataset) { dataset.element(std::uint64_t{}); };
+
 template <class Schema, class Collate>
 inline constexpr bool cast_fits = true;
 template <class... Fields, class... Elements>
@@ -136,8 +152,7 @@ inline constexpr bool cast_fits<schema<Fields...>, cast_t<Elements...>> =
     sizeof...(Elements) == 0 || sizeof...(Elements) == sizeof...(Fields);
 
 template <class Dataset, class Collate>
-concept collates_elements = requires(const Dataset& dataset, const Collate& collate) {
-  dataset.element(std::uint64_t{});  // first: a collate's schema() may ask for it in its body
+concept collates_elements = has_elements<Dataset> && requires(const Dataset& dataset, const Collate& collate) {
   requires is_schema<std::remove_cvref_t<decltype(collate.schema(dataset))>>;
   collate(dataset.element(std::uint64_t{}), std::declval<const sample_view<decltype(collate.schema(dataset))>&>());
 };

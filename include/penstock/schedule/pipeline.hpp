@@ -125,7 +125,7 @@ struct feed_maker {
     using engine_type = engine<schema_type, device_type>;
     auto to = std::make_shared<channel<schema_type, device_type>>(
         transfer.device, batch_layout<schema_type>(std::move(schema), capacity), shape, transfer.options.consumer,
-        pool ? &pool->waiting() : nullptr);
+        pool ? pool->waiting() : nullptr);
     const std::uint64_t fingerprint =
         mix(mix(from->fingerprint(), steps.batch), static_cast<std::uint64_t>(batch.options.last));
     auto shared = std::make_shared<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),
@@ -251,20 +251,16 @@ consteval bool check_stage(const pipeline<Dataset, Stages...>*, const Stage*) {
   if constexpr (!check_order<up::last, Stage::kind>()) {
     return false;
   } else if constexpr (Stage::kind == stage_kind::read) {
-    if constexpr (is_stream<std::remove_const_t<Dataset>>) {
-      constexpr bool fits = transforms<typename std::remove_const_t<Dataset>::schema_type, decltype(Stage::transform)>;
-      static_assert(fits, "penstock: read takes a transform of samples, but this one can be called neither with (sample, "
-                          "random) nor with (sample), sample being a const sample_view of the stream's schema");
-      return fits;
-    } else {
-      constexpr bool fits = transforms<schema_of<Dataset>, decltype(Stage::transform)> ||
-                            requires(const Dataset& dataset) { dataset.element(0); };
-      static_assert(fits, "penstock: read takes a transform of samples, but this one can be called neither with (sample, "
-                          "random) nor with (sample), sample being a const sample_view of the dataset's schema");
-      return fits;
-    }
+    // A range's batch may have a collate, which gives the transform another sample: that is checked there.
+    if constexpr (is_stream<std::remove_const_t<Dataset>>)
+      return check_transform<typename std::remove_const_t<Dataset>::schema_type, decltype(Stage::transform)>();
+    else if constexpr (has_elements<Dataset>)
+      return true;
+    else
+      return check_transform<schema_of<Dataset>, decltype(Stage::transform)>();
   } else if constexpr (Stage::kind == stage_kind::batch) {
     using collate = decltype(Stage::collate);
+    using transform = decltype(std::tuple_element_t<1, std::tuple<Stages...>>::transform);
     if constexpr (is_stream<std::remove_const_t<Dataset>>) {
       constexpr bool fits = std::same_as<collate, cast_t<>>;
       static_assert(fits, "penstock: batch takes the samples of a stream as they are: no cast and no collate");
@@ -273,12 +269,13 @@ consteval bool check_stage(const pipeline<Dataset, Stages...>*, const Stage*) {
       constexpr bool fits = cast_fits<schema_of<Dataset>, collate>;
       static_assert(fits, "penstock: batch's cast<...> has one element type, or keep, for each field, but upstream's samples "
                           "have another number of fields");
-      return fits;
+      return fits && check_transform<schema_of<Dataset>, transform>();
     } else {
       constexpr bool fits = collates_elements<Dataset, collate>;
       static_assert(fits, "penstock: batch takes a collate with schema(dataset) and operator()(element, sample_view), for a "
                           "dataset with element(index), such as a range; this collate and this dataset do not fit");
-      return fits;
+      if constexpr (fits) return check_transform<stored_schema<Dataset, collate>, transform>();
+      return false;
     }
   } else {
     return true;

@@ -69,8 +69,8 @@ class reader_pool {
 
   std::uint32_t size() const noexcept { return size_; }
 
-  /// For feeds: where readers sleep, and joining and leaving.
-  gate<>& waiting() noexcept { return shared_->waiting; }
+  /// For feeds: where readers sleep, and joining and leaving. The gate outlives the pool in whoever shares it.
+  std::shared_ptr<gate<>> waiting() const noexcept { return {shared_, &shared_->waiting}; }
   void add(std::shared_ptr<detail::reader_client> client) {
     change([&](client_list& clients) { clients.push_back(std::move(client)); });
   }

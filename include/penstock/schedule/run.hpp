@@ -16,9 +16,9 @@
 namespace penstock {
 
 struct run_options {
-  std::uint64_t epochs = 1;             ///< of the whole run, those before a resume included
-  std::stop_token stop{};               ///< ends the run at the next batch
-  std::optional<feed_state> resume{};   ///< where to go on
+  std::uint64_t epochs = 1;            ///< of the whole run, those before a resume included
+  std::stop_token stop{};              ///< ends the run at the next batch
+  std::optional<feed_state> resume{};  ///< where to go on
 };
 
 /// What a run gave.
@@ -113,17 +113,18 @@ auto drive_all(pipeline<Dataset, Stages...> work, const run_options& options, Ob
 
 }  // namespace detail
 
-/// Drives a whole pipeline, on this thread: every batch of every epoch goes through its computes and its reduce. What these
-/// throw leaves the run, after observers have been told.
+/// Drives a whole pipeline, on this thread: every batch of every epoch goes through its computes and its reduce. What
+/// these throw leaves the run, after observers have been told.
 ///
-/// Returns what reduce made of each epoch, and where a checkpoint would go on. A run that is stopped in mid-epoch leaves
-/// that epoch's partial value out.
+/// Returns what reduce made of each epoch, and where a checkpoint would go on. A run that is stopped in mid-epoch
+/// leaves that epoch's partial value out.
 template <class Dataset, class... Stages, observer... Observers>
 auto run(pipeline<Dataset, Stages...> work, run_options options = {}, Observers&&... observers) {
   constexpr bool feeds = pipeline<Dataset, Stages...>::feeds;
-  static_assert(feeds,
-                "penstock: run() needs a pipeline that reaches transfer(device), and mostly compute or reduce after it; this "
-                "one gives no batches");
+  static_assert(
+      feeds,
+      "penstock: run() needs a pipeline that reaches transfer(device), and mostly compute or reduce after it; this "
+      "one gives no batches");
   if constexpr (feeds)
     return detail::drive_all(std::move(work), options, std::forward<Observers>(observers)...);
   else

@@ -33,8 +33,8 @@ class stream_source final : public source<typename Stream::schema_type> {
     open_range(0);
     if (*at_ == std::ranges::end(*range_))
       throw error("the stream is empty: it has no first sample to take the fields' shapes from");
-    const sample first = **at_;
-    schema_ = schema_for(first);
+    first_.emplace(**at_);
+    schema_ = schema_for(std::as_const(*first_));
     fresh_ = true;
   }
 
@@ -42,7 +42,7 @@ class stream_source final : public source<typename Stream::schema_type> {
   bool is_stream() const override { return true; }
   std::uint64_t fingerprint() const override { return mix(mix(mix_start, seed_), window_size_); }
 
-  std::unique_ptr<reader_state> open(std::stop_token) override { return std::make_unique<state>(); }
+  std::unique_ptr<reader_state> open(std::stop_token stop) override { return std::make_unique<state>(std::move(stop), stop_); }
 
   void begin(std::uint64_t base, std::uint64_t epoch, std::uint64_t position) override {
     // The range that was opened for its first sample serves the first epoch, if that is begun at its beginning.
@@ -92,13 +92,20 @@ class stream_source final : public source<typename Stream::schema_type> {
   }
 
  private:
+  struct forward {
+    std::stop_source to;
+    void operator()() noexcept { to.request_stop(); }
+  };
   struct state final : reader_state {
+    state(std::stop_token stop, std::stop_source to) : told(std::move(stop), forward{std::move(to)}) {}
     std::vector<sample> items;
+    std::stop_callback<forward> told;
   };
 
   void open_range(std::uint64_t epoch) {
+    first_.reset();
     at_.reset();
-    range_.emplace(stream_->make(epoch));
+    range_.emplace(stream_->make(epoch, stop_.get_token()));
     at_.emplace(std::ranges::begin(*range_));
   }
   void pass_turn() {
@@ -122,7 +129,8 @@ class stream_source final : public source<typename Stream::schema_type> {
   }
   std::optional<sample> pull() {
     if (*at_ == std::ranges::end(*range_)) return {};
-    std::optional<sample> result(**at_);
+    // The one that told the shapes is not made again.
+    std::optional<sample> result = first_ ? std::exchange(first_, std::nullopt) : std::optional<sample>(**at_);
     ++*at_;
     return result;
   }
@@ -145,6 +153,7 @@ class stream_source final : public source<typename Stream::schema_type> {
   world world_;
   Transform transform_;
   schema_type schema_;
+  std::stop_source stop_;  // the ranges', which are made before and between what readers are told
   bool fresh_ = false;
 
   std::mutex mutex_;
@@ -156,6 +165,7 @@ class stream_source final : public source<typename Stream::schema_type> {
   std::uint64_t epoch_ = 0;
   std::optional<range> range_;
   std::optional<std::ranges::iterator_t<range>> at_;
+  std::optional<sample> first_;  // what `at_` points to, while that is the first one
   std::vector<sample> window_;
   std::optional<philox> random_;
   std::uint64_t drawn_ = 0;  // by all replicas: a sample's number is the same for every world

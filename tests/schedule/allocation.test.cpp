@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the law of no allocation does not run over: readers' own states, casts, observers and several held batches.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../laws/configurations.hpp"
+#include "../laws/counted_allocations.hpp"
+
+namespace {
+
+using namespace laws;
+
+/// Allocations of epochs 1 to 3, the first step of epoch 0 having been received.
+template <class Feed>
+std::size_t allocations_of(Feed& feed) {
+  { auto first = feed.next(); }
+  const std::size_t before = allocations;
+  for (std::uint64_t epoch = 1; epoch < 4; ++epoch)
+    for (auto& batch : feed.epoch(epoch)) batch.stream().synchronize();
+  return allocations - before;
+}
+
+template <class Device>
+class allocation : public testing::Test {
+ public:
+  samples<> data{23};
+};
+TYPED_TEST_SUITE(allocation, devices, device_name);
+
+TYPED_TEST(allocation, opened_readers_and_casts_have_all_at_the_start) {
+  struct opened : samples<> {
+    struct reader {
+      std::vector<int> buffer;
+      void read(std::uint64_t index, const penstock::sample_view<schema_type>& to) {
+        buffer[0] = static_cast<int>(index);
+        std::get<0>(to)() = index;
+      }
+    };
+    reader open() const { return {std::vector<int>(100)}; }
+  };
+  for (int readers : all_readers) {
+    auto feed = (opened{{23}} | penstock::partition() | penstock::read({.readers = readers}) |
+                 penstock::batch(4, penstock::cast<penstock::keep, double>) | penstock::transfer(TypeParam::make()))
+                    .start();
+    EXPECT_EQ(allocations_of(feed), 0U) << readers << " readers";
+  }
+}
+
+TYPED_TEST(allocation, an_observer_costs_none_of_ours) {
+  struct counting {
+    std::uint64_t batches = 0;
+    void on_batch(const penstock::batch_event&) { ++batches; }
+  } counter;
+  auto feed = feed_of(this->data, TypeParam::make(), {.readers = 2});
+  feed.observe(counter);
+  EXPECT_EQ(allocations_of(feed), 0U);
+  EXPECT_EQ(counter.batches, 19U);
+}
+
+TYPED_TEST(allocation, held_batches_cost_none) {
+  auto feed = feed_of(this->data, TypeParam::make(), {.readers = 2, .depth = 4});
+  { auto first = feed.next(); }
+  const std::size_t before = allocations;
+  for (int round = 0; round < 10; ++round) {
+    auto a = feed.next(), b = feed.next(), c = feed.next();
+    a = std::move(c);
+  }
+  const std::size_t after = allocations;
+  EXPECT_EQ(after, before);
+}
+
+}  // namespace
