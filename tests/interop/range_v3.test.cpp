@@ -73,8 +73,7 @@ TEST_P(RangeV3, slice_gives_a_part) { EXPECT_EQ(read_all(tens | views::slice(2, 
 
 TEST_P(RangeV3, concat_gives_one_after_the_other) {
   const floats none;
-  EXPECT_EQ(read_all(views::concat(tens, none, tens | views::slice(0, 2))),
-            (floats{0, 10, 20, 30, 40, 50, 60, 0, 10}));
+  EXPECT_EQ(read_all(views::concat(tens, none, tens | views::slice(0, 2))), (floats{0, 10, 20, 30, 40, 50, 60, 0, 10}));
 }
 
 TEST_P(RangeV3, stride_gives_every_second) { EXPECT_EQ(read_all(tens | views::stride(2)), (floats{0, 20, 40, 60})); }

@@ -26,6 +26,13 @@ inline constexpr std::size_t cache_line = 128;
 /// The point in time that never comes.
 inline constexpr auto no_deadline = std::chrono::steady_clock::time_point::max();
 
+/// `limit` from now; never, if that is further than a clock can count.
+inline std::chrono::steady_clock::time_point deadline_after(std::chrono::nanoseconds limit) noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  return limit > no_deadline - now ? no_deadline
+                                   : now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(limit);
+}
+
 /// The primitives under the channel's protocol. Every shared word of `gate` and `ring` goes through such a policy, so
 /// that a checker can put instrumented atomics, a scheduler of its own and modelled sleeping in their place.
 struct std_atomics {
@@ -33,7 +40,8 @@ struct std_atomics {
   using atomic = std::atomic<T>;
 
   /// A store-load fence in two halves: the frequent side calls `light`, the rare side `heavy`. With the system's
-  /// expedited membarrier the light half costs nothing; where the call is refused both are full fences.
+  /// expedited membarrier the light half costs nothing; where the call is refused both are full fences. (A sandbox that
+  /// refuses it has to be entered before the first feed is made.)
   class asymmetric_fence {
    public:
     asymmetric_fence() noexcept : expedited_(register_process()) {}

@@ -86,9 +86,11 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   }
   std::byte* data(std::uint32_t slot) const noexcept { return slots_[slot].memory.data(); }
 
-  take_result try_take(std::uint32_t reader, ticket& out) {
+  /// `has_turn(step)`: whether the source has anything for the step now.
+  template <class HasTurn>
+  take_result try_take(std::uint32_t reader, ticket& out, const HasTurn& has_turn) {
     if (is_broken()) return take_result::none;
-    return turns.try_take(reader, out, [this](std::uint32_t slot) { return fence_passed(slot); });
+    return turns.try_take(reader, out, [this](std::uint32_t slot) { return fence_passed(slot); }, has_turn);
   }
   /// Waits for the last copy out of `slot`, without a ticket in hand.
   template <class Interrupt>
@@ -293,6 +295,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
         device_.record(back.released, work_view_);
       } catch (...) {
         back.release_failure = std::current_exception();
+        for (auto& stream : back.streams) stream.reset();
       }
     } else {
       slots_[index].record.failure = {};
@@ -320,7 +323,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     requires separate
   {
     try {
-      const auto deadline = clock::now() + drain_limit_;
+      const auto deadline = deadline_after(drain_limit_);
       const auto never = [] { return false; };
       const auto done = [&](const event& last) {
         return device_.wait(last, never, deadline) == wait_result::complete;

@@ -113,10 +113,8 @@ namespace detail {
   bool timed_out = false;
   try {
     std::rethrow_exception(failure.cause);
-  } catch (const timeout_error& caught) {
-    timed_out = true;
-    problem = caught.problem();
   } catch (const error& caught) {
+    timed_out = dynamic_cast<const timeout_error*>(&caught) != nullptr;
     provenance inner = caught.where();
     inner.complete_from(where);
     where = std::move(inner);

@@ -58,6 +58,10 @@ class ring {
     return static_cast<std::uint32_t>(word & ((1u << index_bits) - 1));
   }
 
+  struct always {
+    constexpr bool operator()(std::uint64_t) const noexcept { return true; }
+  };
+
  public:
   static constexpr std::uint32_t most_buffers = 64;
 
@@ -85,16 +89,16 @@ class ring {
   // ---- readers
 
   /// Takes the next ticket if its slot is free now. `fence_passed(slot)` tells whether the last copy out of the slot has
-  /// completed.
-  template <class FencePassed>
-  take_result try_take(std::uint32_t reader, ticket& out, FencePassed&& fence_passed) {
+  /// completed, `has_turn(step)` whether there is something to be done for the step at all.
+  template <class FencePassed, class HasTurn = always>
+  take_result try_take(std::uint32_t reader, ticket& out, FencePassed&& fence_passed, HasTurn&& has_turn = {}) {
     std::uint64_t now = tickets_.load(std::memory_order_acquire);
     for (;;) {
       if (now & parked_bit) return take_result::none;
       const std::uint64_t step = now >> shift_;
       if (step >= limit_.load(std::memory_order_relaxed)) return take_result::none;
       const std::uint64_t bound = slots_[step % shape_.host].bound.load(std::memory_order_acquire);
-      if (step_of(bound) != step) return take_result::none;
+      if (step_of(bound) != step || !has_turn(step)) return take_result::none;
       out.slot = index_of(bound);
       if (!fence_passed(out.slot)) return take_result::fenced;
       // The word is set before the ticket is taken: who sees the ticket counter parked sees every busy reader.
@@ -199,6 +203,19 @@ class ring {
     return returned_.fetch_add(rest, std::memory_order_acq_rel) + rest == all_returned;
   }
 
+  /// For messages: batches ready for the consumer, and slots that readers may fill or are filling.
+  std::uint32_t ready_ahead() const noexcept {
+    std::uint32_t count = 0;
+    while (count < buffers() && holds(ready_[(consumed_ + count) % buffers()].value, consumed_ + count)) ++count;
+    return count;
+  }
+  std::uint32_t bound_ahead() const noexcept {
+    const std::uint64_t begin = ticket_step();
+    std::uint32_t count = 0;
+    while (count < shape_.host && holds(slots_[(begin + count) % shape_.host].bound, begin + count)) ++count;
+    return count;
+  }
+
   // ---- control
 
   /// No ticket is given out from here on, and busy readers leave at their next sample.
@@ -250,6 +267,9 @@ class ring {
     atomic<std::uint64_t> sample{0};
   };
 
+  static bool holds(const atomic<std::uint64_t>& packed, std::uint64_t step) noexcept {
+    return step_of(packed.load(std::memory_order_acquire)) == step;
+  }
   void bind(std::uint32_t slot) noexcept {
     const std::uint64_t step = next_bind_.fetch_add(1, std::memory_order_acq_rel);
     slots_[step % shape_.host].bound.store(pack(step, slot), std::memory_order_release);

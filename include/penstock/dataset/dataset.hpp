@@ -19,7 +19,7 @@ namespace penstock {
 struct read_context {
   philox& random;          ///< the sample's own stream: a function of seed, epoch and sample index
   std::uint64_t epoch;     ///< from 0
-  const std::stop_token& stop;  ///< requested when the result is no longer wanted: for reads that can block
+  const std::stop_token& stop;  ///< requested when the feed is stopped or ends: for reads that can block
 };
 
 /// Told by a reader which sample it reads, and asked whether to go on. Reads of one range share one.
@@ -161,6 +161,7 @@ std::size_t read_rows(Reader& reader, Hints& hints, std::span<const std::uint64_
       reader.read_range(indices, to);
     }
     for (std::size_t row = 0; row < indices.size(); ++row) {
+      context.progress.begin(indices[row]);
       philox random(context.seed, context.epoch, indices[row]);
       after(row, sample_at(to, row), random);
     }

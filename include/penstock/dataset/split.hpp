@@ -37,7 +37,10 @@ std::size_t read_part(Reader& reader, const permutation& order, std::uint64_t fi
                       std::span<const std::uint64_t> indices, const batch_view<Schema>& to,
                       const range_context& context) {
   std::array<std::uint64_t, 256> origins;
+  // The part's own numbers are what is told of progress: they are the ones that the feed's errors and batches name.
+  const range_context inner{context.seed, context.epoch, context.stop, {}};
   for (std::size_t row = 0; row < indices.size();) {
+    if (!context.progress.begin(indices[row])) return row;
     const std::size_t count = std::min(origins.size(), indices.size() - row);
     for (std::size_t i = 0; i < count; ++i) origins[i] = order(first + indices[row + i]);
     const auto rows = [&]<class View>(const View& view) {
@@ -46,7 +49,7 @@ std::size_t read_part(Reader& reader, const permutation& order, std::uint64_t fi
       return View(view.data() + row * view.stride(0), shape);
     };
     const auto stretch = std::apply([&](const auto&... views) { return batch_view<Schema>{rows(views)...}; }, to);
-    if (read_rows<Schema>(reader, reader, std::span(origins).first(count), stretch, context, [](auto&&...) {}) < count)
+    if (read_rows<Schema>(reader, reader, std::span(origins).first(count), stretch, inner, [](auto&&...) {}) < count)
       return row;
     row += count;
   }

@@ -88,6 +88,7 @@ consteval bool check_order() {
                         (Up == read && Down == batch) || (Up == batch && Down == transfer) ||
                         (Up == transfer && (Down == compute || Down == reduce)) ||
                         (Up == compute && (Down == compute || Down == reduce));
+  constexpr auto after = [](stage_kind up) { return Up == up; };  // a comparison is explained by clang at length
   if constexpr (fits) {
     return true;
   } else if constexpr (Up == reduce) {
@@ -96,32 +97,32 @@ consteval bool check_order() {
     static_assert(fits, "penstock: partition takes a dataset, upstream gives what an earlier stage made of one: partition is "
                         "the first stage");
   } else if constexpr (Down == read) {
-    static_assert(Up != dataset, "penstock: read takes indices, upstream gives a dataset: add partition() before read");
-    static_assert(Up == dataset, "penstock: read takes indices, upstream gives samples or batches: there is one read in a "
+    static_assert(!after(dataset), "penstock: read takes indices, upstream gives a dataset: add partition() before read");
+    static_assert(after(dataset), "penstock: read takes indices, upstream gives samples or batches: there is one read in a "
                                  "pipeline, after partition");
   } else if constexpr (Down == batch) {
-    static_assert(Up != dataset,
+    static_assert(!after(dataset),
                   "penstock: batch takes samples, upstream gives a dataset: add partition() and read() before batch");
-    static_assert(Up != partition, "penstock: batch takes samples, upstream gives indices: add read() before batch");
-    static_assert(Up == dataset || Up == partition,
+    static_assert(!after(partition), "penstock: batch takes samples, upstream gives indices: add read() before batch");
+    static_assert(after(dataset) || after(partition),
                   "penstock: batch takes samples, upstream gives batches: there is one batch in a pipeline, after read");
   } else if constexpr (Down == transfer) {
-    static_assert(Up != dataset, "penstock: transfer takes batches, upstream gives a dataset: add partition(), read() and "
+    static_assert(!after(dataset), "penstock: transfer takes batches, upstream gives a dataset: add partition(), read() and "
                                  "batch(size) before transfer");
-    static_assert(Up != partition, "penstock: transfer takes batches, upstream gives indices: add read() and batch(size) "
+    static_assert(!after(partition), "penstock: transfer takes batches, upstream gives indices: add read() and batch(size) "
                                    "before transfer");
-    static_assert(Up != read, "penstock: transfer takes batches, upstream gives samples: add batch(size) before transfer");
+    static_assert(!after(read), "penstock: transfer takes batches, upstream gives samples: add batch(size) before transfer");
     static_assert(Up < transfer, "penstock: transfer takes batches on the host, upstream gives batches on a device or results: "
                                  "there is one transfer in a pipeline, after batch");
   } else if constexpr (Down == compute) {
-    static_assert(Up != batch, "penstock: compute takes batches on a device, upstream gives batches on the host: add "
+    static_assert(!after(batch), "penstock: compute takes batches on a device, upstream gives batches on the host: add "
                                "transfer(device) before compute, cpu_device{} for the CPU");
-    static_assert(Up == batch, "penstock: compute takes batches on a device, upstream gives a dataset, indices or samples: it "
+    static_assert(after(batch), "penstock: compute takes batches on a device, upstream gives a dataset, indices or samples: it "
                                "comes after partition, read, batch and transfer");
   } else {
-    static_assert(Up != batch, "penstock: reduce takes batches on a device or results of compute, upstream gives batches on "
+    static_assert(!after(batch), "penstock: reduce takes batches on a device or results of compute, upstream gives batches on "
                                "the host: add transfer(device) before reduce, cpu_device{} for the CPU");
-    static_assert(Up == batch, "penstock: reduce takes batches on a device or results of compute, upstream gives a dataset, "
+    static_assert(after(batch), "penstock: reduce takes batches on a device or results of compute, upstream gives a dataset, "
                                "indices or samples: it comes after partition, read, batch and transfer");
   }
   return false;

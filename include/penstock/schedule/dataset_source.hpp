@@ -116,6 +116,7 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   fill_result fill(reader_state& own, const fill_request<stored>& request) override {
     auto& reader = static_cast<state&>(own);
     plan_.order(seed_, request.epoch, request.first, request.indices);
+    check_indices(request);
     const range_context context{seed_, request.epoch, reader.stop, request.progress};
     std::unique_lock<std::mutex> turn;
     if constexpr (says_serial<Dataset>) turn = std::unique_lock(serial_);
@@ -130,6 +131,15 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   }
 
  private:
+  // A plan of the user's may be of another dataset; reading past the end would go unnoticed.
+  void check_indices(const fill_request<stored>& request) const {
+    const auto size = static_cast<std::uint64_t>(dataset_->size());
+    for (std::size_t i = 0; i < request.indices.size(); ++i)
+      if (request.indices[i] >= size)
+        throw error(concat("the plan gives sample ", request.indices[i], " at position ", request.first + i, " of epoch ",
+                           request.epoch, ", wanted one of the dataset's 0 to ", size - 1));
+  }
+
   template <class D, bool Opens>
   struct opened {
     using type = std::remove_cvref_t<decltype(std::declval<const D&>().open())>;

@@ -103,6 +103,14 @@ inline std::string_view describe_last(last_batch last) {
 /// Options are described as they are; nothing is started or allocated. A stream's first element is drawn to learn its shapes.
 template <class Dataset, class... Stages>
 std::string describe(const pipeline<Dataset, Stages...>& work) {
+  std::apply(
+      [](const auto&... stages) {
+        const auto check = [](const auto& stage) {
+          if constexpr (requires { stage.validate(); }) stage.validate();
+        };
+        (check(stages), ...);
+      },
+      work.stages());
   using detail::concat;
   using D = std::remove_const_t<Dataset>;
   constexpr bool streams = detail::is_stream<D>;

@@ -46,6 +46,7 @@ class engine final : public reader_client {
 
   void prepare(std::uint32_t reader) noexcept override {
     try {
+      if constexpr (separate_device<Device>) to_->device().bind_thread();
       readers_[reader].state = from_->open(stop_.get_token());
     } catch (...) {
       readers_[reader].failure = std::current_exception();
@@ -54,7 +55,7 @@ class engine final : public reader_client {
     to_->turns.consumer.notify();
   }
   take_result try_take(std::uint32_t reader) noexcept override {
-    return to_->try_take(reader, readers_[reader].held);
+    return to_->try_take(reader, readers_[reader].held, [this](std::uint64_t step) { return from_->has_turn(step); });
   }
   std::uint64_t ahead() const noexcept override { return to_->turns.ticket_step() - base_.load(std::memory_order_relaxed); }
   void await_fence(std::uint32_t reader) noexcept override {
@@ -120,12 +121,16 @@ class engine final : public reader_client {
     request.first = place.mine.first + first;
     request.indices = std::span(record.indices).subspan(first, rows);
     request.to = to_->views(held.slot, rows, first);
+    request.readers = &turns.readers();
     request.progress = {turns.sample_word(reader), turns.interrupt_word(), turns.interrupt_bit};
     try {
       auto& own = readers_[reader];
       if (own.failure) std::rethrow_exception(own.failure);
       const fill_result result = from_->fill(*own.state, request);
-      if (result.interrupted) return false;
+      if (result.interrupted) {
+        if (turns.interrupted()) return false;
+        throw error(concat("the dataset's read_range gave ", result.rows, " samples, wanted ", rows));
+      }
       record.range_rows[held.range] = static_cast<std::uint32_t>(result.rows);
       if (from_->is_stream()) record.info.end = result.end;
     } catch (...) {
@@ -159,7 +164,7 @@ class engine final : public reader_client {
     }
     record.info.count = count;
     record.info.rows = count;
-    if (pad_ && count != 0) pad(held.slot, count, record);
+    if (pad_ && (count != 0 || !from_->is_stream())) pad(held.slot, count, record);
   }
   void pad(std::uint32_t slot, std::uint32_t count, batch_record& record) noexcept {
     const auto& layout = to_->layout();

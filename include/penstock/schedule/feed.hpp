@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -37,11 +38,12 @@ class batch_range {
     explicit iterator(const batch_range* range) : range_(range) {}
 
     lease<Schema, Device>& operator*() const {
-      if (!range_->used().current() && !range_->receive()) throw error("a batch was asked for after the last one");
+      if (!range_->receive()) throw error("a batch was asked for after the last one");
       return range_->core_->current();
     }
     iterator& operator++() {
-      range_->used().current().release();
+      // One that was not looked at is passed over all the same.
+      if (range_->receive()) range_->core_->current().release();
       range_->fresh_ = false;
       return *this;
     }
@@ -93,7 +95,7 @@ class batch_range {
   // True if there is a batch, received now or not yet let go.
   bool receive() const {
     core& from = used();
-    if (fresh_ && from.current()) return true;
+    if (fresh_) return true;
     if (left_ == 0) return false;
     for (bool begun = false; !from.fetch(); begun = true) {
       // An epoch without a batch ends it, as there may never be one.
@@ -200,6 +202,8 @@ class feed {
   }
   bool stopped() const noexcept { return core_->stopped(); }
 
+  /// What observers are told of the pipeline when they are told of the beginning.
+  void describe_as(std::string text) { core_->describe_as(std::move(text)); }
   /// Readers do not read past the end of epoch `number`.
   void set_last_epoch(std::uint64_t number) { core_->set_last_epoch(number); }
   /// Tells observers how it ended; without it the destructor says "done", "stopped" or "error".

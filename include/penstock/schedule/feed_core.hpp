@@ -68,12 +68,18 @@ class feed_core {
     if (!engine_->is_stream() && from.samples > engine_->from().positions())
       throw error(concat("resume: the state counts ", from.samples, " samples of an epoch of ",
                          engine_->from().positions()));
+    current_.release();
+    if (in_epoch_) end_epoch(true);
+    ++generation;
     interrupt();
+    failure_ = nullptr;
     state_ = from;
     normalise();
     resumed_ = state_.samples != 0;
   }
 
+  /// Told to observers when they are told of the beginning.
+  void describe_as(std::string text) { description_ = std::move(text); }
   /// Readers never go past the end of this epoch.
   void set_last_epoch(std::uint64_t epoch) noexcept { last_epoch_ = epoch; }
 
@@ -83,9 +89,10 @@ class feed_core {
     const bool go_on = std::exchange(resumed_, false) && state_.epoch == epoch;
     move_to(epoch, go_on ? state_.samples : 0);
   }
-  /// Goes on from where the feed stands.
+  /// Goes on from where the feed stands. A failure stays until an epoch is begun or a state resumed.
   void go_on() {
     current_.release();
+    if (failure_) std::rethrow_exception(failure_);
     resumed_ = false;
     move_to(state_.epoch, state_.samples);
   }
@@ -97,7 +104,10 @@ class feed_core {
     if (failure_) std::rethrow_exception(failure_);
     if (!in_epoch_) return false;
     if (stopped()) return end_epoch(true), false;
-    if (steps_left_ == 0) return end_epoch(false), false;
+    if (steps_left_ == 0) {
+      if (state_.epoch == epoch_) state_.epoch += 1, state_.samples = 0;  // an epoch without a batch
+      return end_epoch(false), false;
+    }
     const bool watched = !observers_.empty();
     const auto asked = watched ? clock::now() : clock::time_point{};
     try {
@@ -107,6 +117,8 @@ class feed_core {
       throw_failed();
     }
     first_ = false;
+    const feed_state before = state_;
+    const std::uint64_t left_before = steps_left_;
     const batch_info& info = current_.info();
     if (engine_->is_stream()) {
       if (info.end) steps_left_ = 0;
@@ -123,7 +135,16 @@ class feed_core {
     }
     step_ = info.step;
     if (steps_left_ == 0) state_.epoch += 1, state_.samples = 0;
-    if (watched) tell_batch(asked);
+    if (!watched) return true;
+    try {
+      tell_batch(asked);
+    } catch (...) {
+      // The caller gets no batch, so the feed stands where it stood.
+      current_.release();
+      state_ = before;
+      steps_left_ = left_before;
+      throw_failed();
+    }
     return true;
   }
   batch& current() noexcept { return current_; }
@@ -166,7 +187,10 @@ class feed_core {
     if (pool_) {
       pool_->remove(engine_.get());
       // Where one reader is stuck the others are on their way out, and need no more than a moment.
-      if (own_pool_) pool_->set_grace(quiet ? limits_.timeout : std::chrono::milliseconds(50));
+      if (!quiet)
+        pool_->set_grace(std::chrono::milliseconds(50));
+      else if (own_pool_)
+        pool_->set_grace(limits_.timeout);
       pool_.reset();
     }
     if (quiet) engine_->to().restart();
@@ -186,7 +210,7 @@ class feed_core {
     auto& turns = engine_->to().turns;
     const bool in_place = running_ && !failure_ && !engine_->is_stream() && state_.epoch == epoch &&
                           state_.samples == position;
-    if (!in_place) restart(epoch, position);
+    if (!in_place) restart_or_fail(epoch, position);
     epoch_ = epoch;
     state_.epoch = epoch;
     state_.samples = position;
@@ -198,7 +222,8 @@ class feed_core {
       steps_left_ = end - turns.next_step();
       if (!limits_.next_epoch || engine_->map().steps_per_epoch() == 0)
         limit = end;
-      else if (last_epoch_ && *last_epoch_ >= epoch)
+      else if (last_epoch_ && *last_epoch_ >= epoch &&
+               *last_epoch_ - epoch < unbounded / engine_->map().steps_per_epoch())
         limit = engine_->map().end_of(*last_epoch_);
     }
     turns.open(limit);
@@ -210,15 +235,30 @@ class feed_core {
     begun_at_ = clock::now();
   }
 
+  void restart_or_fail(std::uint64_t epoch, std::uint64_t position) {
+    try {
+      restart(epoch, position);
+    } catch (const error&) {
+      throw_failed();
+    } catch (...) {
+      // A stream's factory, or its range while what was delivered is skipped.
+      try {
+        throw error(message_of(std::current_exception()), {.stage = "read", .epoch = epoch}, std::current_exception());
+      } catch (...) {
+        throw_failed();
+      }
+    }
+  }
   void restart(std::uint64_t epoch, std::uint64_t position) {
     auto& to = engine_->to();
-    to.turns.park();
+    interrupt();
     if (!wait_quiet(limits_.timeout)) {
       timed_out_ = true;
       throw timeout_error(concat("readers did not come back within ", text(limits_.timeout),
                                  " to begin anew: ", engine_->describe_readers()),
                           {.stage = "read", .epoch = epoch});
     }
+    timed_out_ = false;  // whoever was late has come back
     to.restart();
     engine_->begin(epoch, position);
     failure_ = nullptr;
@@ -231,11 +271,7 @@ class feed_core {
   }
   bool wait_quiet(std::chrono::nanoseconds limit) noexcept {
     auto& turns = engine_->to().turns;
-    return turns.control.wait([&] { return turns.quiet(); }, deadline(limit));
-  }
-  static clock::time_point deadline(std::chrono::nanoseconds limit) noexcept {
-    const auto now = clock::now();
-    return limit > no_deadline - now ? no_deadline : now + std::chrono::duration_cast<clock::duration>(limit);
+    return turns.control.wait([&] { return turns.quiet(); }, deadline_after(limit));
   }
 
   // The first batch waits for the last reader to have its state, so that nothing is allocated after it. Readers that are
@@ -253,13 +289,15 @@ class feed_core {
     if (!pool_) return read_inline();
     const auto limit = first_ ? limits_.first_timeout : limits_.timeout;
     const bool in_time = turns.consumer.wait(
-        [&] { return is_ready() || stopped() || to.is_broken(); }, deadline(limit));
+        [&] { return is_ready() || stopped() || to.is_broken(); }, deadline_after(limit));
     if (is_ready()) return !stopped();
     if (to.is_broken()) std::rethrow_exception(to.broken());
     if (in_time) return false;
     timed_out_ = true;
-    throw timeout_error(concat("no batch within ", text(limit), ": ", engine_->describe_readers(), "; ",
-                               turns.outstanding(), " of ", turns.buffers(), " batches are held by the consumer"),
+    throw timeout_error(concat("no batch within ", text(limit), ": ", engine_->describe_readers(), "; of ",
+                               turns.buffers(), " batches ", turns.outstanding(), " are held by the consumer, ",
+                               turns.ready_ahead(), " are ready; of ", turns.shape().host, " slots ",
+                               turns.bound_ahead(), " are free for reading or being read"),
                         waited_for());
   }
   bool read_inline() {
@@ -272,7 +310,7 @@ class feed_core {
           engine_->work(0);
           break;
         case take_result::fenced:
-          if (engine_->await_inline([this] { return stopped(); }, deadline(limits_.timeout)) == wait_result::timed_out) {
+          if (engine_->await_inline([this] { return stopped(); }, deadline_after(limits_.timeout)) == wait_result::timed_out) {
             auto where = waited_for();
             where.stage = "transfer";
             throw timeout_error(concat("a copy to the device did not end within ", text(limits_.timeout)), where);
@@ -332,7 +370,8 @@ class feed_core {
 
   // The state of a finished epoch is the beginning of the next.
   void normalise() noexcept {
-    if (!engine_->is_stream() && engine_->map().at_end(state_.samples)) state_.epoch += 1, state_.samples = 0;
+    if (!engine_->is_stream() && state_.samples != 0 && engine_->map().at_end(state_.samples))
+      state_.epoch += 1, state_.samples = 0;
   }
 
   void end_epoch(bool early) {
@@ -345,6 +384,7 @@ class feed_core {
   void tell_begin() {
     if (std::exchange(begun_, true) || observers_.empty()) return;
     run_begin event;
+    event.description = description_;
     if (last_epoch_) event.epochs = *last_epoch_ + 1;
     if (!engine_->is_stream()) {
       event.steps_per_epoch = engine_->map().steps_per_epoch();
@@ -366,12 +406,7 @@ class feed_core {
     steps_told_ += 1;
     samples_told_ += event.samples;
     waited_ += event.wait;
-    try {
-      observers_.notify(event);
-    } catch (...) {
-      current_.release();
-      throw;
-    }
+    observers_.notify(event);
   }
 
   static std::string text(std::chrono::nanoseconds time) {
@@ -389,6 +424,7 @@ class feed_core {
   observer_list observers_;
   batch current_;
   std::exception_ptr failure_;
+  std::string description_;
   std::optional<std::uint64_t> last_epoch_;
   std::uint64_t epoch_ = 0;
   std::uint64_t step_ = 0;

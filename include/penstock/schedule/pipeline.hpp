@@ -306,13 +306,19 @@ consteval bool check_flow(const pipeline<Dataset, Stages...>*, const Stage*) {
 }  // namespace detail
 
 /// Puts a stage after a dataset: `data | partition({.seed = 7})`. Any dataset, stream or range of samples; an lvalue is
-/// referred to and must outlive all feeds, an rvalue is owned.
+/// referred to and must outlive all feeds, an rvalue is owned. (A reader that is abandoned because it never came back from
+/// `read` still looks at its dataset: what may hang should be owned.)
 template <class Source, stage Stage>
   requires(!detail::is_pipeline<std::remove_cvref_t<Source>> && !std::same_as<std::remove_cvref_t<Source>, detail::rejected>)
 auto operator|(Source&& source, Stage stage) {
   if constexpr (!detail::check_order<stage_kind::dataset, Stage::kind>()) {
     return detail::rejected{};
   } else if constexpr (!detail::check_source<Source>()) {
+    return detail::rejected{};
+  } else if constexpr (detail::is_stream<std::remove_cvref_t<Source>> && Stage::plan_is_given) {
+    static_assert(!Stage::plan_is_given,
+                  "penstock: partition takes a plan for a dataset with random access, upstream is a stream, which has an order "
+                  "of its own: leave the plan out, and say .shuffle = shuffle::none or shuffle::window(n)");
     return detail::rejected{};
   } else {
     auto held = detail::hold(std::forward<Source>(source));

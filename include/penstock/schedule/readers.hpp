@@ -54,9 +54,8 @@ class reader_pool {
   /// Joins all readers. One that does not come back from a `read` within its feed's time-out is abandoned with what it
   /// touches.
   ~reader_pool() {
-    shared_->closed.store(true, std::memory_order_release);
-    shared_->waiting.notify();
-    const auto deadline = std::chrono::steady_clock::now() + grace_;
+    close();
+    const auto deadline = deadline_after(std::chrono::nanoseconds(grace_.load(std::memory_order_relaxed)));
     for (std::uint32_t i = 0; i < size_; ++i) {
       const bool left = shared_->leaving.wait(
           [&] { return shared_->threads[i].left.load(std::memory_order_acquire); }, deadline);
@@ -80,7 +79,7 @@ class reader_pool {
     });
   }
   /// How long the destructor waits for readers.
-  void set_grace(std::chrono::nanoseconds grace) noexcept { grace_ = grace; }
+  void set_grace(std::chrono::nanoseconds grace) noexcept { grace_.store(grace.count(), std::memory_order_relaxed); }
 
  private:
   using client_list = std::vector<std::shared_ptr<detail::reader_client>>;
@@ -106,10 +105,20 @@ class reader_pool {
     // A thread more than there are CPUs, and the one that is waited for does not run while others spin.
     shared_->waiting.set_spins(readers < cpus.size() ? detail::spins_before_sleep : 0);
     threads_.reserve(readers);
-    for (std::uint32_t i = 0; i < readers; ++i) {
-      threads_.push_back(detail::start_thread("penstock:read" + std::to_string(i), cpus, i,
-                                              [shared = shared_, i] { serve(*shared, i); }));
+    try {
+      for (std::uint32_t i = 0; i < readers; ++i)
+        threads_.push_back(detail::start_thread("penstock:read" + std::to_string(i), cpus, i,
+                                                [shared = shared_, i] { serve(*shared, i); }));
+    } catch (...) {
+      // The system gives no more threads: those that it gave have nothing to do yet, and go at once.
+      close();
+      for (auto& started : threads_) started.join();
+      throw;
     }
+  }
+  void close() noexcept {
+    shared_->closed.store(true, std::memory_order_release);
+    shared_->waiting.notify();
   }
 
   template <class Change>
@@ -196,7 +205,7 @@ class reader_pool {
   std::shared_ptr<state> shared_;
   std::uint32_t size_;
   std::vector<std::thread> threads_;
-  std::chrono::nanoseconds grace_{std::chrono::minutes(10)};
+  std::atomic<std::chrono::nanoseconds::rep> grace_{std::chrono::nanoseconds(std::chrono::minutes(10)).count()};
 };
 
 }  // namespace penstock

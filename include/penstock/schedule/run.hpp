@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/schedule/describe.hpp>
 #include <penstock/schedule/pipeline.hpp>
 
 namespace penstock {
@@ -27,15 +28,20 @@ struct run_result {
   std::vector<Value> epochs;  ///< what reduce made of each epoch that ended in this run, in order
   std::uint64_t steps = 0;    ///< batches
   bool stopped = false;       ///< by the stop token, before all epochs were done
+  bool resumed = false;       ///< the first value is of the rest of an epoch, from where the run was resumed
   feed_state state{};         ///< where it would go on
 
-  /// The last epoch's value. Needs an epoch that ended.
-  const Value& value() const { return epochs.back(); }
+  /// The last epoch's value. Throws `penstock::error` if no epoch ended.
+  const Value& value() const {
+    if (epochs.empty()) throw error("run: no epoch ended, so reduce made no value");
+    return epochs.back();
+  }
 };
 template <>
 struct run_result<void> {
   std::uint64_t steps = 0;
   bool stopped = false;
+  bool resumed = false;
   feed_state state{};
 };
 
@@ -81,7 +87,10 @@ auto drive_all(pipeline<Dataset, Stages...> work, const run_options& options, Ob
 
   auto feed = work.start();
   (feed.observe(std::forward<Observers>(observers)), ...);
+  // A stream would be drawn from to be described.
+  if constexpr (sizeof...(Observers) > 0 && !is_stream<std::remove_const_t<Dataset>>) feed.describe_as(describe(work));
   if (options.resume) feed.resume(*options.resume);
+  result.resumed = feed.state().samples != 0;
   if (options.epochs > 0) feed.set_last_epoch(options.epochs - 1);
   if (options.stop.stop_possible()) feed.stop_when(options.stop);
 
@@ -117,7 +126,7 @@ auto drive_all(pipeline<Dataset, Stages...> work, const run_options& options, Ob
 /// these throw leaves the run, after observers have been told.
 ///
 /// Returns what reduce made of each epoch, and where a checkpoint would go on. A run that is stopped in mid-epoch
-/// leaves that epoch's partial value out.
+/// leaves that epoch's partial value out; one that is resumed in mid-epoch gives the rest's, and says `resumed`.
 template <class Dataset, class... Stages, observer... Observers>
 auto run(pipeline<Dataset, Stages...> work, run_options options = {}, Observers&&... observers) {
   constexpr bool feeds = pipeline<Dataset, Stages...>::feeds;

@@ -7,6 +7,7 @@
 #include <span>
 #include <stop_token>
 
+#include <penstock/channel/gate.hpp>
 #include <penstock/dataset/dataset.hpp>
 #include <penstock/sample/schema.hpp>
 #include <penstock/stage/plan.hpp>
@@ -23,6 +24,7 @@ struct fill_request {
   std::span<std::uint64_t> indices; // as many as rows are wanted; filled in by the source
   batch_view<Schema> to;
   read_progress progress{};
+  gate<>* readers = nullptr;         // where those wait whose turn a stream passes on
 };
 
 struct fill_result {
@@ -58,6 +60,11 @@ class source {
   /// Positions of an epoch; meaningless for streams.
   virtual std::uint64_t positions() const { return 0; }
   virtual bool is_stream() const { return false; }
+  /// Streams: whether `step` is the one to be drawn next.
+  virtual bool has_turn(std::uint64_t step) const noexcept {
+    (void)step;
+    return true;
+  }
   /// Tells a dataset and its order from another.
   virtual std::uint64_t fingerprint() const { return 0; }
 };

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <ranges>
 #include <stop_token>
@@ -19,6 +18,9 @@
 namespace penstock::detail {
 
 /// A stream drawn in the order of the steps, shuffled within a window, and kept every `world.size`-th sample of.
+///
+/// A reader takes a step's ticket only when the step is the next to be drawn, so one reader draws at a time, without a lock,
+/// and none waits with a ticket in hand. It passes the turn on before it writes the samples to their places.
 template <class Stream, class Transform>
 class stream_source final : public source<typename Stream::schema_type> {
   using schema_type = typename Stream::schema_type;
@@ -40,7 +42,8 @@ class stream_source final : public source<typename Stream::schema_type> {
 
   const schema_type& schema() const { return schema_; }
   bool is_stream() const override { return true; }
-  std::uint64_t fingerprint() const override { return mix(mix(mix_start, seed_), window_size_); }
+  std::uint64_t fingerprint() const override { return mix(mix(mix(mix_start, seed_), window_size_), world_.size); }
+  bool has_turn(std::uint64_t step) const noexcept override { return turn_.load(std::memory_order_acquire) == step; }
 
   std::unique_ptr<reader_state> open(std::stop_token stop) override { return std::make_unique<state>(std::move(stop), stop_); }
 
@@ -51,9 +54,8 @@ class stream_source final : public source<typename Stream::schema_type> {
     window_.clear();
     drawn_ = 0;
     random_.emplace(seed_, epoch, 0, random_domain::plan);
-    abandoned_ = false;
     failed_ = false;
-    turn_ = base;
+    turn_.store(base, std::memory_order_release);
     for (std::uint64_t i = 0; i < position; ++i)
       if (!draw()) break;
   }
@@ -61,26 +63,21 @@ class stream_source final : public source<typename Stream::schema_type> {
   fill_result fill(reader_state& own, const fill_request<schema_type>& request) override {
     auto& items = static_cast<state&>(own).items;
     items.clear();
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return abandoned_ || turn_ == request.step; });
-      if (abandoned_ || !request.progress.begin(drawn_)) return give_up();
-      try {
-        while (items.size() < request.indices.size() && !failed_) {
-          if (!request.progress.begin(drawn_)) return give_up();
-          auto next = draw();
-          if (!next) break;
-          request.indices[items.size()] = drawn_ - 1;
-          items.push_back(std::move(*next));
-        }
-      } catch (...) {
-        // A range that threw is not asked again.
-        failed_ = true;
-        pass_turn();
-        throw;
+    try {
+      while (items.size() < request.indices.size() && !failed_) {
+        if (!request.progress.begin(drawn_)) return {0, false, true};
+        auto next = draw();
+        if (!next) break;
+        request.indices[items.size()] = drawn_ - 1;
+        items.push_back(std::move(*next));
       }
-      pass_turn();
+    } catch (...) {
+      // A range that threw is not asked again.
+      failed_ = true;
+      pass_turn(request);
+      throw;
     }
+    pass_turn(request);
     for (std::size_t row = 0; row < items.size(); ++row) {
       request.progress.begin(request.indices[row]);
       const auto to = sample_at(request.to, row);
@@ -108,14 +105,9 @@ class stream_source final : public source<typename Stream::schema_type> {
     range_.emplace(stream_->make(epoch, stop_.get_token()));
     at_.emplace(std::ranges::begin(*range_));
   }
-  void pass_turn() {
-    ++turn_;
-    changed_.notify_all();
-  }
-  fill_result give_up() {
-    abandoned_ = true;
-    changed_.notify_all();
-    return {0, false, true};
+  void pass_turn(const fill_request<schema_type>& request) noexcept {
+    turn_.store(request.step + 1, std::memory_order_release);
+    request.readers->notify();
   }
 
   // The next sample of this replica.
@@ -156,10 +148,7 @@ class stream_source final : public source<typename Stream::schema_type> {
   std::stop_source stop_;  // the ranges', which are made before and between what readers are told
   bool fresh_ = false;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::uint64_t turn_ = 0;  // the step whose reader draws next
-  bool abandoned_ = false;
+  std::atomic<std::uint64_t> turn_{0};  // the step that is drawn next; what is below belongs to its reader
   bool failed_ = false;
 
   std::uint64_t epoch_ = 0;

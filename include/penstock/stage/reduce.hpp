@@ -39,6 +39,10 @@ void call_reduce(Operation& operation, Value& value, Item&& item) {
   }
   if constexpr (std::is_invocable_r_v<Value, Operation&, Value&&, Item>)
     value = operation(std::move(value), std::forward<Item>(item));
+  else if constexpr (std::is_invocable_r_v<Value, Operation&, Value&, Item>)
+    value = operation(value, std::forward<Item>(item));
+  else
+    operation(value, std::forward<Item>(item));
 }
 
 }  // namespace detail

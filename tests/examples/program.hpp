@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace program_test {
+
+/// A directory of this object's own, gone with it.
+class temporary_directory {
+ public:
+  temporary_directory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-trainer-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
+    path_ = pattern;
+  }
+  temporary_directory(const temporary_directory&) = delete;
+  ~temporary_directory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
+
+ private:
+  std::string path_;
+};
+
+inline std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+inline void write(const std::string& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> result;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) result.push_back(line);
+  return result;
+}
+
+/// "name=12.5" in a line, as a number.
+inline double value(const std::string& line, const std::string& name) {
+  const auto at = line.find(" " + name + "=");
+  if (at == line.npos) throw std::runtime_error("no " + name + " in: " + line);
+  return std::stod(line.substr(at + name.size() + 2));
+}
+
+/// A running program, whose output and errors come through one pipe.
+class program {
+ public:
+  explicit program(std::vector<std::string> arguments) {
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+    id_ = ::fork();
+    if (id_ == 0) {
+      ::signal(SIGINT, SIG_DFL);  // a test that was started in the background ignores it
+      ::dup2(ends[1], 1);
+      ::dup2(ends[1], 2);
+      ::close(ends[0]);
+      ::close(ends[1]);
+      std::vector<char*> words;
+      for (std::string& word : arguments) words.push_back(word.data());
+      words.push_back(nullptr);
+      ::execv(words[0], words.data());
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    output_ = ::fdopen(ends[0], "r");
+  }
+  program(const program&) = delete;
+  ~program() {
+    if (id_ > 0) {
+      ::kill(id_, SIGKILL);
+      finish();
+    }
+    std::fclose(output_);
+  }
+
+  /// Waits until the program wrote a line that begins so. False if it ended before.
+  bool writes(std::string_view begin) {
+    for (std::size_t start = text_.size(); read_line(); start = text_.size())
+      if (std::string_view(text_).substr(start).starts_with(begin)) return true;
+    return false;
+  }
+  void send(int signal) const { ::kill(id_, signal); }
+  /// Waits for the end. The exit status, or the signal that ended it plus 1000.
+  int finish() {
+    while (read_line()) {
+    }
+    int status = 0;
+    ::waitpid(id_, &status, 0);
+    id_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  bool read_line() {
+    for (int c = 0; (c = std::fgetc(output_)) != EOF;) {
+      text_ += static_cast<char>(c);
+      if (c == '\n') return true;
+    }
+    return false;
+  }
+
+  ::pid_t id_ = -1;
+  std::FILE* output_ = nullptr;
+  std::string text_;
+};
+
+}  // namespace program_test
