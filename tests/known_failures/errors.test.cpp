@@ -98,6 +98,18 @@ TEST_P(errors_of_readers, ERR_1_the_original_object_arrives_whole_with_stage_and
   expect_bad_row(feed_of(bad_bulk{{1000}}), false);
 }
 
+TEST_P(errors_of_readers, ERR_1_the_reader_is_named_where_it_is_a_thread) {
+  const hang_limit limit;
+  auto feed = feed_of(numbers{1000, bad_read{}});
+  try {
+    (void)all_of(feed.epoch(0));
+    FAIL() << "nothing was thrown";
+  } catch (const penstock::error& caught) {
+    EXPECT_EQ(caught.where().reader.has_value(), GetParam() > 0);
+    EXPECT_LT(caught.where().reader.value_or(0), 8u);
+  }
+}
+
 TEST_P(errors_of_readers, ERR_1_the_same_from_a_transform) {
   const hang_limit limit;
   const auto transform = [](const auto& sample) {

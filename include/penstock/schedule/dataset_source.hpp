@@ -102,9 +102,18 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
     return hash;
   }
 
-  std::unique_ptr<reader_state> open(std::stop_token stop) override {
+  bool takes_stop() const override {
+    using reader = typename opened<Dataset, opens<Dataset>>::type;
+    if constexpr (collates)
+      return false;
+    else if constexpr (opens<Dataset>)
+      return reads_with_context<reader, schema_of<Dataset>> || reads_in_bulk_with_context<reader, schema_of<Dataset>>;
+    else
+      return reads_with_context<Dataset, schema_of<Dataset>> || reads_in_bulk_with_context<Dataset, schema_of<Dataset>>;
+  }
+
+  std::unique_ptr<reader_state> open() override {
     auto result = std::make_unique<state>();
-    result->stop = std::move(stop);
     if constexpr (opens<Dataset>) result->reader.emplace(dataset_->open());
     if constexpr (!collates && !direct) {
       result->layout = batch_layout<schema_of<Dataset>>(dataset_->schema(), 1);
@@ -159,7 +168,6 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
 
   struct state final : reader_state {
     std::optional<typename opened<Dataset, opens<Dataset>>::type> reader;
-    std::stop_token stop;
     [[no_unique_address]] typename scratch_layout<!collates && !direct, Dataset>::type layout;
     aligned_memory scratch;
   };

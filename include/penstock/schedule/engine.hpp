@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -33,11 +34,25 @@ class engine final : public reader_client {
   source<Schema>& from() noexcept { return *from_; }
   const epoch_map& map() const noexcept { return map_; }
   bool is_stream() const noexcept { return from_->is_stream(); }
-  std::stop_source& stop() noexcept { return stop_; }
+  /// Tells reads in progress that their result is not wanted; from any thread.
+  void stop_reads() noexcept {
+    const std::scoped_lock lock(stopping_);
+    stop_.request_stop();
+  }
+  /// While no reader is busy: what is read from here on has not been told to stop.
+  void renew_stop() {
+    const std::scoped_lock lock(stopping_);
+    if (!stop_.stop_requested()) return;
+    stop_ = {};
+    for (auto& one : readers_)
+      if (one.state) one.state->stop = stop_.get_token();
+  }
+  /// Readers have threads of their own, whose numbers errors may name.
+  void has_threads() noexcept { threads_ = true; }
 
   /// While no reader is busy: steps from the ring's next one on are of `epoch`, from `position` on.
   void begin(std::uint64_t epoch, std::uint64_t position) {
-    from_->begin(to_->turns.next_step(), epoch, position);
+    from_->begin(to_->turns.next_step(), epoch, position, stop_.get_token());
     map_.begin(to_->turns.next_step(), epoch, position);
     base_.store(map_.base(), std::memory_order_relaxed);
   }
@@ -47,7 +62,10 @@ class engine final : public reader_client {
   void prepare(std::uint32_t reader) noexcept override {
     try {
       if constexpr (separate_device<Device>) to_->device().bind_thread();
-      readers_[reader].state = from_->open(stop_.get_token());
+      auto state = from_->open();
+      const std::scoped_lock lock(stopping_);
+      state->stop = stop_.get_token();
+      readers_[reader].state = std::move(state);
     } catch (...) {
       readers_[reader].failure = std::current_exception();
     }
@@ -136,6 +154,7 @@ class engine final : public reader_client {
     } catch (...) {
       provenance where;
       where.stage = "read";
+      if (threads_) where.reader = reader;
       std::size_t row = 0;
       if (!readers_[reader].failure) {
         const std::uint64_t sample = turns.reader_activity(reader).sample;
@@ -185,7 +204,9 @@ class engine final : public reader_client {
   epoch_map map_;
   bool pad_;
   std::vector<reader_slot> readers_;
+  std::mutex stopping_;
   std::stop_source stop_;
+  bool threads_ = false;
   std::atomic<std::size_t> prepared_{0};
   std::atomic<std::uint64_t> base_{0};  // the map's, for readers of several feeds, which look while it is replaced
 };

@@ -42,10 +42,12 @@ class feed_core {
     engine_->to().set_drain_limit(limits_.timeout);
     const auto cpus = allowed_cpus();
     engine_->to().turns.consumer.set_spins(pool_ && pool_->size() < cpus.size() ? spins_before_sleep : 0);
-    if (pool_)
+    if (pool_) {
+      engine_->has_threads();
       pool_->add(engine_);
-    else
+    } else {
       engine_->prepare(0);
+    }
   }
   feed_core(const feed_core&) = delete;
   feed_core& operator=(const feed_core&) = delete;
@@ -163,7 +165,7 @@ class feed_core {
 
   void request_stop() noexcept {
     stop_requested_.store(true, std::memory_order_release);
-    engine_->stop().request_stop();
+    engine_->stop_reads();
     engine_->to().turns.consumer.notify();
   }
 
@@ -181,7 +183,7 @@ class feed_core {
     if (std::exchange(shut_, true)) return;
     leave();
     auto& turns = engine_->to().turns;
-    engine_->stop().request_stop();
+    engine_->stop_reads();
     turns.park();
     const bool quiet = wait_quiet(timed_out_ ? std::chrono::nanoseconds(0) : limits_.timeout);
     if (pool_) {
@@ -252,6 +254,8 @@ class feed_core {
   void restart(std::uint64_t epoch, std::uint64_t position) {
     auto& to = engine_->to();
     interrupt();
+    // A read that can block may be told to; what is allocated for it is allocated here, where a loop was left early.
+    if (engine_->from().takes_stop() && !to.turns.quiet()) engine_->stop_reads();
     if (!wait_quiet(limits_.timeout)) {
       timed_out_ = true;
       throw timeout_error(concat("readers did not come back within ", text(limits_.timeout),
@@ -259,6 +263,8 @@ class feed_core {
                           {.stage = "read", .epoch = epoch});
     }
     timed_out_ = false;  // whoever was late has come back
+    engine_->renew_stop();
+    if (stopped()) engine_->stop_reads();
     to.restart();
     engine_->begin(epoch, position);
     failure_ = nullptr;

@@ -36,6 +36,7 @@ struct fill_result {
 /// One reader's own state in a source.
 struct reader_state {
   virtual ~reader_state() = default;
+  std::stop_token stop;  // renewed by the engine, while no reader is at work
 };
 
 /// The reading side of a feed, erased: called once for each range of samples. Stored schema, plan, transform and dataset
@@ -49,12 +50,14 @@ class source {
   virtual ~source() = default;
 
   /// Called by each reader before its first `fill`.
-  virtual std::unique_ptr<reader_state> open(std::stop_token stop) = 0;
+  virtual std::unique_ptr<reader_state> open() = 0;
+  /// Whether what is read can be told to stop.
+  virtual bool takes_stop() const { return false; }
   /// Called by several readers at once, for different ranges. `progress` notes the sample that is read.
   virtual fill_result fill(reader_state& state, const fill_request<Schema>& request) = 0;
   /// Called while no reader is at work: from step `base` on the feed is in `epoch`, at `position`.
-  virtual void begin(std::uint64_t base, std::uint64_t epoch, std::uint64_t position) {
-    (void)base, (void)epoch, (void)position;
+  virtual void begin(std::uint64_t base, std::uint64_t epoch, std::uint64_t position, const std::stop_token& stop) {
+    (void)base, (void)epoch, (void)position, (void)stop;
   }
 
   /// Positions of an epoch; meaningless for streams.

@@ -45,9 +45,13 @@ class stream_source final : public source<typename Stream::schema_type> {
   std::uint64_t fingerprint() const override { return mix(mix(mix(mix_start, seed_), window_size_), world_.size); }
   bool has_turn(std::uint64_t step) const noexcept override { return turn_.load(std::memory_order_acquire) == step; }
 
-  std::unique_ptr<reader_state> open(std::stop_token stop) override { return std::make_unique<state>(std::move(stop), stop_); }
+  std::unique_ptr<reader_state> open() override { return std::make_unique<state>(); }
+  bool takes_stop() const override { return true; }
 
-  void begin(std::uint64_t base, std::uint64_t epoch, std::uint64_t position) override {
+  void begin(std::uint64_t base, std::uint64_t epoch, std::uint64_t position, const std::stop_token& stop) override {
+    told_.reset();
+    if (stop_.stop_requested()) stop_ = {};
+    told_.emplace(stop, forward{stop_});
     // The range that was opened for its first sample serves the first epoch, if that is begun at its beginning.
     if (!(std::exchange(fresh_, false) && epoch == 0)) open_range(epoch);
     epoch_ = epoch;
@@ -94,9 +98,7 @@ class stream_source final : public source<typename Stream::schema_type> {
     void operator()() noexcept { to.request_stop(); }
   };
   struct state final : reader_state {
-    state(std::stop_token stop, std::stop_source to) : told(std::move(stop), forward{std::move(to)}) {}
     std::vector<sample> items;
-    std::stop_callback<forward> told;
   };
 
   void open_range(std::uint64_t epoch) {
@@ -145,7 +147,8 @@ class stream_source final : public source<typename Stream::schema_type> {
   world world_;
   Transform transform_;
   schema_type schema_;
-  std::stop_source stop_;  // the ranges', which are made before and between what readers are told
+  std::stop_source stop_;  // the ranges', the first of which is made before anybody could be told
+  std::optional<std::stop_callback<forward>> told_;
   bool fresh_ = false;
 
   std::atomic<std::uint64_t> turn_{0};  // the step that is drawn next; what is below belongs to its reader
