@@ -41,7 +41,7 @@ struct provenance {
   std::optional<std::uint64_t> sample{};  ///< index in the dataset, from 0
   std::string path{};                     ///< of the file, for file formats
   std::string position{};                 ///< in the file: "line 3, column 2", "byte 128"
-  std::optional<std::uint32_t> reader{};  ///< number of the reader thread, "penstock:read0"
+  std::optional<std::uint32_t> reader{};  ///< number of the reader thread; not in the text, as it differs between runs
 
   /// "read: epoch 1, step 3, sample 123, table.csv, line 124, column 2"
   std::string text() const {
@@ -55,7 +55,6 @@ struct provenance {
     if (sample) part("sample ", *sample);
     if (!path.empty()) part(path);
     if (!position.empty()) part(position);
-    if (reader) part("reader ", *reader);
     if (stage.empty()) return out;
     return out.empty() ? stage : detail::concat(stage, ": ", out);
   }
