@@ -86,7 +86,8 @@ int run(int argc, char** argv, Close close) {
   std::vector<char*> arguments(argv, argv + argc);
   std::string interleaved = "--benchmark_enable_random_interleaving=true";
   std::string repetitions = "--benchmark_repetitions=7";
-  arguments.insert(arguments.begin() + 1, {interleaved.data(), repetitions.data()});  // the user's own come later, and count
+  arguments.insert(arguments.begin() + 1,
+                   {interleaved.data(), repetitions.data()});  // the user's own come later, and count
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;

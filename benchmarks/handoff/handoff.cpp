@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What does it cost to hand an item from one thread to another? The channel's ring alone, without data, against queues of
-// packages, in the forms that sleep when there is nothing to do. Both threads are pinned to CPUs of their own.
+// What does it cost to hand an item from one thread to another? The channel's ring alone, without data, against queues
+// of packages, in the forms that sleep when there is nothing to do. Both threads are pinned to CPUs of their own.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -41,9 +41,8 @@ class penstock_ring {
   }
   void push() {
     penstock::ticket ticket;
-    ring_.readers().wait([&] {
-      return ring_.try_take(0, ticket, [](std::uint32_t) { return true; }) == penstock::take_result::taken;
-    });
+    ring_.readers().wait(
+        [&] { return ring_.try_take(0, ticket, [](std::uint32_t) { return true; }) == penstock::take_result::taken; });
     if (ring_.arrive(ticket)) ring_.publish(ticket, no_copy);
     ring_.leave(0);
   }
@@ -207,11 +206,13 @@ int main(int argc, char** argv) {
 #endif
   return contest::run(argc, argv, [](const contest::table& all) {
     const double c64 = all.median("penstock_c64");
-    std::printf("handoff: blocking_c64=%s slot_c2=%s polled_c64=%s blocking_over_polled=%s again=%s single_thread_ns=%.1f\n",
-                contest::ratio(c64, all.best({"tbb_c64", "moodycamel_c64", "condition_variable_c64"})).c_str(),
-                contest::ratio(all.median("penstock_c2"), all.best({"tbb_c2", "moodycamel_c2", "condition_variable_c2"})).c_str(),
-                contest::ratio(all.median("penstock_polled_c64"), all.median("boost_polled_c64")).c_str(),
-                contest::ratio(c64, all.median("penstock_polled_c64")).c_str(),
-                contest::ratio(all.median("penstock_c64_again"), c64).c_str(), all.median("penstock_one_thread"));
+    std::printf(
+        "handoff: blocking_c64=%s slot_c2=%s polled_c64=%s blocking_over_polled=%s again=%s single_thread_ns=%.1f\n",
+        contest::ratio(c64, all.best({"tbb_c64", "moodycamel_c64", "condition_variable_c64"})).c_str(),
+        contest::ratio(all.median("penstock_c2"), all.best({"tbb_c2", "moodycamel_c2", "condition_variable_c2"}))
+            .c_str(),
+        contest::ratio(all.median("penstock_polled_c64"), all.median("boost_polled_c64")).c_str(),
+        contest::ratio(c64, all.median("penstock_polled_c64")).c_str(),
+        contest::ratio(all.median("penstock_c64_again"), c64).c_str(), all.median("penstock_one_thread"));
   });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The host core: standard library only. File formats, the progress bar and devices with memory of their own have headers of
-// their own.
+// The host core: standard library only. File formats, the progress bar and devices with memory of their own have
+// headers of their own.
 #include <penstock/dataset/any_dataset.hpp>
 #include <penstock/dataset/dataset.hpp>
 #include <penstock/dataset/range.hpp>

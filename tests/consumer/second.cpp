@@ -12,7 +12,7 @@ penstock::any_feed<sample_schema, penstock::cpu_device> make_feed(int readers);
 
 penstock::any_feed<sample_schema, penstock::cpu_device> make_feed(int readers) {
   std::vector<std::tuple<std::array<float, 2>, float>> rows(100, {{1.0F, 2.0F}, 3.0F});
-  return (std::move(rows) | penstock::partition({.seed = 7}) | penstock::read({.readers = readers}) | penstock::batch(16) |
-          penstock::transfer(penstock::cpu_device{}))
+  return (std::move(rows) | penstock::partition({.seed = 7}) | penstock::read({.readers = readers}) |
+          penstock::batch(16) | penstock::transfer(penstock::cpu_device{}))
       .start();
 }

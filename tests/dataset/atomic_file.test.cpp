@@ -112,12 +112,13 @@ TEST_F(atomic_file, errors_name_path_and_reason) {
   EXPECT_NE(found.find("/no/state"), found.npos) << found;
   EXPECT_NE(found.find("No such file"), found.npos) << found;
   std::filesystem::create_directory(path);
-  EXPECT_NE(error_of([&] { penstock::write_atomically(path, bytes_of("")); }).find("cannot replace"), std::string::npos);
+  EXPECT_NE(error_of([&] { penstock::write_atomically(path, bytes_of("")); }).find("cannot replace"),
+            std::string::npos);
   EXPECT_EQ(files(), 1);
 }
 
 TEST_F(atomic_file, the_checksum_is_crc32c) {
-  EXPECT_EQ(penstock::detail::crc32c(bytes_of("123456789")), 0xE3069283U);  // the catalogues' check value
+  EXPECT_EQ(penstock::detail::crc32c(bytes_of("123456789")), 0xE3069283U);    // the catalogues' check value
   EXPECT_EQ(penstock::detail::crc32c(bytes(32, std::byte{0})), 0x8A9136AAU);  // RFC 3720, B.4
   EXPECT_EQ(penstock::detail::crc32c(bytes(32, std::byte{0xff})), 0x62A8AB43U);
 }
@@ -166,7 +167,8 @@ class child {
  public:
   template <class Body>
   explicit child(Body body) : id_(::fork()) {
-    if (id_ != 0) return;
+    if (id_ < 0) throw std::runtime_error("cannot fork");
+    if (id_ > 0) return;
     int status = 0;
     try {
       status = body();

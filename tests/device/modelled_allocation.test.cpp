@@ -49,8 +49,7 @@ TEST(modelled_allocation, steps_allocate_nothing) {
     } captured{&sum, {step}};
     kernels.view().launch(10us, [captured] { *captured.sum += captured.more[0]; });
     device.record(computed, kernels.view());
-    device.wait(
-        copied, [] { return false; }, std::chrono::steady_clock::time_point::max());
+    device.wait(copied, [] { return false; }, std::chrono::steady_clock::time_point::max());
     (void)device.ready(computed);
   }
   kernels.view().synchronize();

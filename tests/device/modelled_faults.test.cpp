@@ -116,11 +116,15 @@ TEST_F(modelled_faults, a_kernel_that_throws_fails_every_later_call_with_its_exc
 
 TEST_F(modelled_faults, memory_freed_under_a_copy_cancels_it_and_is_counted) {
   copy_up();
-  { const auto gone = std::move(slot); }
+  {
+    const auto gone = std::move(slot);
+  }
   EXPECT_EQ(device.counts().freed_in_use, 1U);
   clock->advance(1ms);
   EXPECT_EQ(device.counts().pending, 0U);
-  { const auto gone = std::move(twin); }
+  {
+    const auto gone = std::move(twin);
+  }
   EXPECT_EQ(device.counts().freed_in_use, 1U);
 }
 

@@ -44,8 +44,7 @@ nanoseconds hand_written_loop(const schedule& of, std::size_t steps) {
   for (std::size_t step = 0; step < steps; ++step) {
     const std::size_t h = step % of.host_depth;
     const std::size_t d = step % of.device_depth;
-    device.wait(
-        copied[h], [] { return false; }, no_deadline);
+    device.wait(copied[h], [] { return false; }, no_deadline);
     clock->advance(of.read);
     ::new (slots[h].data()) std::size_t(step);
     device.wait(copies.view(), computed[d]);

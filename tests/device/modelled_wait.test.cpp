@@ -76,10 +76,7 @@ TEST_F(modelled_wait, costs_no_notice_if_it_need_not_block) {
 TEST_F(modelled_wait, is_ended_by_the_interrupt) {
   std::atomic<bool> stop = false;
   wait_result result{};
-  std::thread waiter([&] {
-    result = device.wait(
-        event, [&] { return stop.load(); }, no_deadline);
-  });
+  std::thread waiter([&] { result = device.wait(event, [&] { return stop.load(); }, no_deadline); });
   until_somebody_waits();
   stop = true;
   waiter.join();

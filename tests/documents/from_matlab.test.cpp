@@ -67,14 +67,16 @@ TEST(from_matlab, options_of_the_queue) {
   }
   const std::vector<std::vector<float>> sequences{{1}, {1, 2}, {1, 2, 3}};
   EXPECT_EQ(samples_of(sequences | partition() | read() | batch(256, pad_to({.length = 64})) | transfer(device)), 3u);
-  EXPECT_EQ(samples_of(ds | partition() | read() | batch({.size = 256, .last = last_batch::drop}) | transfer(device)), 768u);
+  EXPECT_EQ(samples_of(ds | partition() | read() | batch({.size = 256, .last = last_batch::drop}) | transfer(device)),
+            768u);
   EXPECT_EQ(samples_of(ds | partition() | read({.readers = 4}) | batch(256) | transfer(device)), 1000u);
 }
 
 TEST(from_matlab, transforms_and_combinations) {
   const auto ds = rows(1000);
   const auto fcn = [](const row& one) { return std::get<1>(one); };
-  EXPECT_EQ(samples_of((ds | std::views::transform(fcn)) | partition() | read() | batch(256) | transfer(device)), 1000u);
+  EXPECT_EQ(samples_of((ds | std::views::transform(fcn)) | partition() | read() | batch(256) | transfer(device)),
+            1000u);
   const auto augment = [](const auto& sample, philox& random) { std::get<1>(sample)() += random.uniform(); };
   EXPECT_EQ(samples_of(ds | partition() | read({.readers = 2}, augment) | batch(256) | transfer(device)), 1000u);
   const std::vector<float> a(100), b(100);

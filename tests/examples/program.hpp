@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +46,33 @@ inline std::string content(const std::string& path) {
 }
 inline void write(const std::string& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
 
+/// Waits for files that take their name in a folder. To be made before that can happen.
+class folder_watch {
+ public:
+  explicit folder_watch(const std::string& folder) {
+    std::filesystem::create_directories(folder);
+    if (::inotify_add_watch(number_, folder.c_str(), IN_MOVED_TO) < 0)
+      throw std::runtime_error("cannot watch " + folder);
+  }
+  folder_watch(const folder_watch&) = delete;
+  ~folder_watch() { ::close(number_); }
+  void wait_for(std::string_view name) const {
+    alignas(inotify_event) char events[sizeof(inotify_event) + NAME_MAX + 1];
+    for (std::string_view found; found != name;) {
+      const auto size = ::read(number_, events, sizeof(events));
+      if (size <= 0) throw std::runtime_error("cannot read what happens in a folder");
+      for (const char* at = events; at < events + size && found != name;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(at);
+        found = event->name;
+        at += sizeof(inotify_event) + event->len;
+      }
+    }
+  }
+
+ private:
+  int number_ = ::inotify_init1(IN_CLOEXEC);
+};
+
 inline std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> result;
   std::istringstream in(text);
@@ -78,6 +107,7 @@ class program {
       ::_exit(127);
     }
     ::close(ends[1]);
+    if (id_ < 0) throw std::runtime_error("cannot fork");
     output_ = ::fdopen(ends[0], "r");
   }
   program(const program&) = delete;
@@ -95,7 +125,9 @@ class program {
       if (std::string_view(text_).substr(start).starts_with(begin)) return true;
     return false;
   }
-  void send(int signal) const { ::kill(id_, signal); }
+  void send(int signal) const {
+    if (id_ > 0) ::kill(id_, signal);  // -1 would be everybody
+  }
   /// Waits for the end. The exit status, or the signal that ended it plus 1000.
   int finish() {
     while (read_line()) {

@@ -60,8 +60,9 @@ class trainer_program : public testing::Test {
     program_test::write(where / name, text);
     return where / name;
   }
-  std::vector<std::string> table() const {
-    return {"--data", csv("table.csv", false), "--target", "y", "--width", "16", "--batch", "64", "--learning-rate", "0.01"};
+  std::vector<std::string> table(const std::string& rate = "0.01") const {
+    return {"--data", csv("table.csv", false), "--target", "y", "--width", "16", "--batch",
+            "64",     "--learning-rate",       rate};
   }
   static std::vector<std::string> joined(std::vector<std::string> one, const std::vector<std::string>& two) {
     one.insert(one.end(), two.begin(), two.end());
@@ -117,12 +118,12 @@ TEST_F(trainer_program, done_and_predictions_for_rows_without_target) {
 }
 
 TEST_F(trainer_program, early_stop) {
-  program run(options("run", joined(table(), {"--learning-rate", "1e-30", "--patience", "2"})));
+  program run(options("run", joined(table("1e-30"), {"--patience", "2"})));
   ends(run, 10, "early stop", "run");
 }
 
 TEST_F(trainer_program, loss_that_is_no_number) {
-  program run(options("run", joined(table(), {"--learning-rate", "1e30"})));
+  program run(options("run", table("1e30")));
   ends(run, 11, "the loss is no number", "run");
 }
 
@@ -161,23 +162,25 @@ TEST_F(trainer_program, what_cannot_begin_says_why) {
 
 // Ctrl-C, and what a cluster sends: each somewhere in the run, and the end is that of the unbroken one, bit by bit.
 TEST_F(trainer_program, signals_then_resume_to_the_unbroken_runs_end) {
-  const auto arguments = joined(table(), {"--epochs", "300", "--patience", "0"});
+  const auto arguments = joined(table(), {"--epochs", "2000", "--patience", "0"});
   program whole(options("whole", arguments));
   ends(whole, 0, "done", "whole");
 
   const std::string state = where / "run/last.ckpt";
   for (const int signal : {SIGINT, SIGTERM}) {
+    const program_test::folder_watch saved(where / "run");
     program run(signal == SIGINT ? options("run", arguments)
                                  : std::vector<std::string>{PENSTOCK_TRAINER, "--resume", state, "--readers", "3"});
-    ASSERT_TRUE(run.writes("transfer"));
+    saved.wait_for("best.ckpt");
     run.send(signal);
     ends(run, 130, "interrupted", "run");
+    EXPECT_GT(trainer::load(state).network.steps, 0U);
     EXPECT_LT(trainer::load(state).network.steps, trainer::load(where / "whole/last.ckpt").network.steps);
   }
   program rest({PENSTOCK_TRAINER, "--resume", state, "--readers", "0"});
   ends(rest, 0, "done", "run");
-  EXPECT_EQ(content(state), content(where / "whole/last.ckpt"));
-  EXPECT_EQ(content(where / "run/best.ckpt"), content(where / "whole/best.ckpt"));
+  EXPECT_TRUE(content(state) == content(where / "whole/last.ckpt"));
+  EXPECT_TRUE(content(where / "run/best.ckpt") == content(where / "whole/best.ckpt"));
 }
 
 TEST_F(trainer_program, the_same_seed_gives_the_same_bits_for_any_readers) {
@@ -188,12 +191,12 @@ TEST_F(trainer_program, the_same_seed_gives_the_same_bits_for_any_readers) {
     ends(run, 0, "done", readers);
     const std::string found = content(where / (std::string(readers) + "/last.ckpt"));
     if (wanted.empty()) wanted = found;
-    EXPECT_EQ(found, wanted) << readers << " readers";
+    EXPECT_TRUE(found == wanted) << readers << " readers";
   }
   program other(options("other", joined(arguments, {"--seed", "2"})));
   ends(other, 0, "done", "other");
-  EXPECT_NE(trainer::load(where / "other/last.ckpt").network.parameters,
-            trainer::load(where / "0/last.ckpt").network.parameters);
+  EXPECT_TRUE(trainer::load(where / "other/last.ckpt").network.parameters !=
+              trainer::load(where / "0/last.ckpt").network.parameters);
 }
 
 TEST_F(trainer_program, a_pair_of_npy_files_trains_the_same_model_as_the_csv_file) {
@@ -210,17 +213,21 @@ TEST_F(trainer_program, a_pair_of_npy_files_trains_the_same_model_as_the_csv_fil
   ends(from_npy, 0, "done", "npy");
   program from_csv(options("csv", joined({"--data", csv("t.csv", false), "--target", "y"}, same)));
   ends(from_csv, 0, "done", "csv");
-  EXPECT_EQ(trainer::load(where / "npy/last.ckpt").network.parameters,
-            trainer::load(where / "csv/last.ckpt").network.parameters);
+  EXPECT_TRUE(trainer::load(where / "npy/last.ckpt").network.parameters ==
+              trainer::load(where / "csv/last.ckpt").network.parameters);
   EXPECT_EQ(predictions("npy", where / "x.npy"), predictions("csv", csv("new.csv", false, false)));
 }
 
 TEST_F(trainer_program, categories_one_hot_and_in_a_given_order) {
-  const std::vector<std::string> same{"--data", csv("kinds.csv", true), "--target",        "y",    "--width",
-                                      "16",     "--batch",              "64",              "--epochs", "40",
-                                      "--patience", "0",                "--learning-rate", "0.01"};
-  for (const auto& how : std::vector<std::vector<std::string>>{{"--one-hot", "kind"},
-                                                               {"--category", "kind=cyan<amber<dun<blue"}}) {
+  const std::vector<std::string> same{"--data",          csv("kinds.csv", true),
+                                      "--target",        "y",
+                                      "--width",         "16",
+                                      "--batch",         "64",
+                                      "--epochs",        "40",
+                                      "--patience",      "0",
+                                      "--learning-rate", "0.01"};
+  for (const auto& how :
+       std::vector<std::vector<std::string>>{{"--one-hot", "kind"}, {"--category", "kind=cyan<amber<dun<blue"}}) {
     program run(options("run", joined(same, how)));
     const auto lines = ends(run, 0, "done", "run");
     EXPECT_GT(value(lines.back(), "r2"), 0.95);

@@ -66,7 +66,9 @@ TYPED_TEST(epochs, readers_stop_at_the_last_one_and_without_next_epoch_at_each) 
           EXPECT_EQ(reads, 24 * static_cast<int>(epoch + 1));
         }
       }
-      { const auto ends = std::move(feed); }
+      {
+        const auto ends = std::move(feed);
+      }
       EXPECT_EQ(reads, 48);
     }
 }
@@ -191,7 +193,9 @@ TYPED_TEST(epochs, what_was_left_is_gone_on_with_by_next_and_begun_anew_by_its_n
       ASSERT_EQ(rest, std::vector(wanted.begin() + 3, wanted.end()));
     }
     // A handle that is dropped unused changes nothing.
-    { const auto unused = feed.steps(5); }
+    {
+      const auto unused = feed.steps(5);
+    }
     auto batch = feed.next();
     ASSERT_EQ(take(batch), planned(23, one, 1)[0]);
   });

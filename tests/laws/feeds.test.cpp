@@ -83,7 +83,9 @@ TYPED_TEST(feeds, two_share_readers) {
         }
         ASSERT_EQ(batches, planned(23, one, epoch));
       }
-      { const auto ends = std::move(train); }
+      {
+        const auto ends = std::move(train);
+      }
       ASSERT_EQ(epoch_of(validate, 5), planned(14, one, 5));
       auto third = feed_of(this->data, TypeParam::make(), one, {.shared = pool});
       ASSERT_EQ(epoch_of(third, 0), planned(23, one, 0));

@@ -85,7 +85,9 @@ TYPED_TEST(law_11, readers_take_no_signals_carry_names_and_are_as_many_as_asked_
     EXPECT_EQ(threads_now(), threads + static_cast<std::size_t>(readers));
     EXPECT_EQ(deaf, 24U);
     EXPECT_EQ(named, 24U);
-    { const auto ends = std::move(feed); }
+    {
+      const auto ends = std::move(feed);
+    }
     EXPECT_EQ(threads_left(threads), threads);
   }
 }

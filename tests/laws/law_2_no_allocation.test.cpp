@@ -73,12 +73,16 @@ TYPED_TEST(law_2, leaving_early_restarting_and_other_epochs_allocate_nothing) {
   const samples<> data{23};
   for_each_schedule([&](const configuration& one) {
     auto feed = feed_of(data, TypeParam::make(), one);
-    { auto first = feed.next(); }
+    {
+      auto first = feed.next();
+    }
     const std::size_t before = allocations;
     for (std::uint64_t epoch = 0; epoch < 5; ++epoch) {
       for (auto& batch : feed.epoch(3 * epoch))
         if (batch.step() == epoch) break;
-      { auto batch = feed.next(); }
+      {
+        auto batch = feed.next();
+      }
       for (auto& batch : feed.steps(7)) batch.stream().synchronize();
     }
     const std::size_t after = allocations;

@@ -75,7 +75,9 @@ TYPED_TEST(law_6, a_reader_is_parked_within_the_sample_that_it_reads) {
     ASSERT_TRUE(entered.await());
   }  // left while sample 70, in the middle of step 1, is read
   go_on.reach();
-  { const auto feed_ends_here = std::move(feed); }
+  {
+    const auto feed_ends_here = std::move(feed);
+  }
   EXPECT_EQ(last, 70U);
 }
 
@@ -83,7 +85,9 @@ TYPED_TEST(law_6, a_feed_that_nobody_asked_ends_as_well) {
   const samples<> data{23};
   const std::size_t threads = threads_now();
   for_each_schedule([&](const configuration& one) {
-    { auto feed = feed_of(data, TypeParam::make(), one); }
+    {
+      auto feed = feed_of(data, TypeParam::make(), one);
+    }
     {
       auto feed = feed_of(data, TypeParam::make(), one);
       const auto range = feed.epoch(0);

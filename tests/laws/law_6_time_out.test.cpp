@@ -140,7 +140,9 @@ TEST(law_6, a_copy_that_is_under_way_is_waited_for_before_its_memory_goes) {
       std::this_thread::yield();
     }
   });
-  { const auto ends_here = std::move(feed); }
+  {
+    const auto ends_here = std::move(feed);
+  }
   EXPECT_EQ(device.counts().freed_in_use, 0U);
   EXPECT_EQ(device.counts().live_allocations, 0U);
 }

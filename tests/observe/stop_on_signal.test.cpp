@@ -66,14 +66,14 @@ TEST_P(stop_on_signal, asks_to_stop) {
 }
 
 TEST_P(stop_on_signal, leaves_mask_and_handler_as_they_were) {
-  struct sigaction before {};
+  struct sigaction before{};
   ::sigaction(GetParam(), nullptr, &before);
   {
     const penstock::stop_on_signal stop;
     EXPECT_TRUE(is_blocked(GetParam()));
     EXPECT_FALSE(is_blocked(SIGUSR1));
   }
-  struct sigaction after {};
+  struct sigaction after{};
   ::sigaction(GetParam(), nullptr, &after);
   EXPECT_FALSE(is_blocked(GetParam()));
   EXPECT_EQ(after.sa_handler, before.sa_handler);
@@ -123,7 +123,9 @@ TEST_P(stop_on_signal, without_it_one_signal_ends_the_process) {
   const int signal = GetParam();
   EXPECT_EXIT(
       {
-        { const penstock::stop_on_signal stop; }
+        {
+          const penstock::stop_on_signal stop;
+        }
         ::kill(::getpid(), signal);
         gate never;
         never.wait();

@@ -65,8 +65,8 @@ TEST(error, ERR_1_carries_the_whole_original_exception_across_threads) {
       throw bad_row{123, std::move(file)};
     } catch (...) {
       const std::exception_ptr cause = std::current_exception();
-      arrived = std::make_exception_ptr(
-          error(penstock::detail::message_of(cause), {.stage = "read", .sample = 123}, cause));
+      arrived =
+          std::make_exception_ptr(error(penstock::detail::message_of(cause), {.stage = "read", .sample = 123}, cause));
     }
   }).join();
   try {

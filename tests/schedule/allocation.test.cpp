@@ -18,7 +18,9 @@ using namespace laws;
 /// Allocations of epochs 1 to 3, the first step of epoch 0 having been received.
 template <class Feed>
 std::size_t allocations_of(Feed& feed) {
-  { auto first = feed.next(); }
+  {
+    auto first = feed.next();
+  }
   const std::size_t before = allocations;
   for (std::uint64_t epoch = 1; epoch < 4; ++epoch)
     for (auto& batch : feed.epoch(epoch)) batch.stream().synchronize();
@@ -64,7 +66,9 @@ TYPED_TEST(allocation, an_observer_costs_none_of_ours) {
 
 TYPED_TEST(allocation, held_batches_cost_none) {
   auto feed = feed_of(this->data, TypeParam::make(), {.readers = 2, .depth = 4});
-  { auto first = feed.next(); }
+  {
+    auto first = feed.next();
+  }
   const std::size_t before = allocations;
   for (int round = 0; round < 10; ++round) {
     auto a = feed.next(), b = feed.next(), c = feed.next();

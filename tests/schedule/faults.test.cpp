@@ -73,7 +73,8 @@ TEST_P(faults, a_run_without_end_reads_although_its_last_step_cannot_be_counted)
   std::stop_source stop;
   int steps = 0;
   auto work = data | partition() | read({.readers = GetParam()}) | batch(10) | transfer(cpu_device{}) |
-              compute([&](auto&) { return ++steps == 50 ? stop.request_stop() : false; }) | reduce(0, [](int, bool) { return 0; });
+              compute([&](auto&) { return ++steps == 50 ? stop.request_stop() : false; }) |
+              reduce(0, [](int, bool) { return 0; });
   const auto result = run(work, {.epochs = ~std::uint64_t{0}, .stop = stop.get_token()});
   EXPECT_TRUE(result.stopped);
   EXPECT_EQ(result.steps, 50u);
@@ -86,8 +87,7 @@ TEST_P(faults, an_observer_that_throws_leaves_the_state_before_the_batch) {
     if (event.step == 2) throw std::runtime_error("enough");
   });
   std::size_t seen = 0;
-  EXPECT_THROW(
-      for (auto& batch : feed.epoch(0)) seen += batch.size(), std::runtime_error);
+  EXPECT_THROW(for (auto& batch : feed.epoch(0)) seen += batch.size(), std::runtime_error);
   EXPECT_EQ(seen, 20u);
   EXPECT_EQ(feed.state().samples, 20u);
 }
@@ -110,7 +110,8 @@ TEST_P(faults, epochs_without_a_batch_pass) {
 
 TEST_P(faults, a_plan_of_another_dataset_is_an_error) {
   const auto data = numbers(100);
-  auto work = data | partition(sequential_plan(200)) | read({.readers = GetParam()}) | batch(10) | transfer(cpu_device{});
+  auto work =
+      data | partition(sequential_plan(200)) | read({.readers = GetParam()}) | batch(10) | transfer(cpu_device{});
   std::size_t seen = 0;
   try {
     for (auto& batch : work.epoch(0)) seen += batch.size();
@@ -189,8 +190,8 @@ TEST_P(faults, a_stream_that_fails_to_begin_again_is_an_error_of_ours_and_observ
 
 TEST_P(faults, padding_fills_a_share_that_is_empty) {
   const auto data = numbers(11);
-  auto work = data | partition({.shuffle = shuffle::none, .world = {.rank = 3, .size = 4}}) | read({.readers = GetParam()}) |
-              batch({.global = 10, .last = last_batch::pad}) | transfer(cpu_device{});
+  auto work = data | partition({.shuffle = shuffle::none, .world = {.rank = 3, .size = 4}}) |
+              read({.readers = GetParam()}) | batch({.global = 10, .last = last_batch::pad}) | transfer(cpu_device{});
   std::vector<std::size_t> sizes, rows;
   for (auto& batch : work.epoch(0)) {
     sizes.push_back(batch.size());
@@ -220,8 +221,8 @@ TEST_P(faults, a_batch_that_was_moved_out_stays_the_one_that_the_iterator_is_at)
 TEST_P(faults, a_time_out_of_the_longest_kind_is_never) {
   const auto data = numbers(100);
   if (GetParam() == 0) GTEST_SKIP() << "inline reading has no time-out";
-  auto work = data | partition() | read({.readers = GetParam(), .timeout = std::chrono::nanoseconds::max()}) | batch(10) |
-              transfer(cpu_device{});
+  auto work = data | partition() | read({.readers = GetParam(), .timeout = std::chrono::nanoseconds::max()}) |
+              batch(10) | transfer(cpu_device{});
   std::size_t seen = 0;
   for (auto& batch : work.epoch(0)) seen += batch.size();
   EXPECT_EQ(seen, 100u);
@@ -245,8 +246,8 @@ struct gated {
 
 TEST(faults_of_time, a_restart_that_timed_out_is_not_taken_for_one_that_went_through) {
   const gated data{std::make_shared<std::latch>(1), std::make_shared<std::latch>(1)};
-  auto feed = (data | partition({.shuffle = shuffle::none}) | read({.readers = 1, .timeout = std::chrono::milliseconds(50)}) |
-               batch(10) | transfer(cpu_device{}))
+  auto feed = (data | partition({.shuffle = shuffle::none}) |
+               read({.readers = 1, .timeout = std::chrono::milliseconds(50)}) | batch(10) | transfer(cpu_device{}))
                   .start();
   auto first = feed.epoch(0);
   data.begun->wait();
@@ -275,8 +276,9 @@ TEST(faults_of_streams, a_blocked_stream_in_a_shared_pool_holds_one_reader_only)
   });
   const auto pool = reader_pool::make(2);
   const auto data = numbers(1000);
-  auto first = (blocked | partition({.shuffle = shuffle::none}) | read({.shared = pool}) | batch(10) | transfer(cpu_device{}))
-                   .start();
+  auto first =
+      (blocked | partition({.shuffle = shuffle::none}) | read({.shared = pool}) | batch(10) | transfer(cpu_device{}))
+          .start();
   auto second = (data | partition() | read({.shared = pool}) | batch(10) | transfer(cpu_device{})).start();
   EXPECT_EQ(first.next().size(), 10u);
   // One reader waits in the stream now or will soon; what is left serves the other feed to its end.

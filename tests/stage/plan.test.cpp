@@ -83,8 +83,8 @@ indices up_to(std::uint64_t n) {
   return all;
 }
 
-constexpr shuffle kinds[] = {shuffle::none, shuffle::full, shuffle::blocks(1), shuffle::blocks(7), shuffle::blocks(100),
-                             shuffle::blocks(5000)};
+constexpr shuffle kinds[] = {shuffle::none,      shuffle::full,        shuffle::blocks(1),
+                             shuffle::blocks(7), shuffle::blocks(100), shuffle::blocks(5000)};
 
 TEST(plan, has_each_sample_once_in_each_epoch) {
   for (std::uint64_t n : {0u, 1u, 2u, 6u, 7u, 8u, 64u, 65u, 100u, 343u, 1003u})

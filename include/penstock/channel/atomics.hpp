@@ -99,8 +99,7 @@ struct std_atomics {
       until.tv_nsec = static_cast<long>(nanoseconds % 1'000'000'000);
       limit = &until;
     }
-    syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, limit, nullptr,
-            FUTEX_BITSET_MATCH_ANY);
+    syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, limit, nullptr, FUTEX_BITSET_MATCH_ANY);
 #else
     if (word.load(std::memory_order_relaxed) == expected) std::this_thread::sleep_for(std::chrono::microseconds(50));
     (void)deadline;

@@ -39,8 +39,8 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   using stream_view = typename Device::stream_view;
   static constexpr std::size_t most_streams = 4;
 
-  channel(Device device, batch_layout<Schema> layout, const ring_shape& shape, std::optional<stream_view> consumer_stream,
-          std::shared_ptr<gate<>> pool)
+  channel(Device device, batch_layout<Schema> layout, const ring_shape& shape,
+          std::optional<stream_view> consumer_stream, std::shared_ptr<gate<>> pool)
       : device_(std::move(device)),
         layout_(std::move(layout)),
         pool_(std::move(pool)),
@@ -176,7 +176,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     }
     decltype(std::declval<const Device&>().allocate_host(1)) memory;
     detail::batch_record record;
-    event copied;         // the copy out of the slot has completed
+    event copied;  // the copy out of the slot has completed
     // Read also by a reader that is about to lose the race for a ticket, hence atomic.
     std::atomic<bool> fenced{false};  // `copied` was recorded
     std::atomic<bool> lost{false};    // a copy is in flight that no event will tell the end of
@@ -325,9 +325,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     try {
       const auto deadline = deadline_after(drain_limit_);
       const auto never = [] { return false; };
-      const auto done = [&](const event& last) {
-        return device_.wait(last, never, deadline) == wait_result::complete;
-      };
+      const auto done = [&](const event& last) { return device_.wait(last, never, deadline) == wait_result::complete; };
       for (auto& slot : slots_)
         if (slot.lost || !done(slot.copied)) return false;
       for (auto& twin : twins_)

@@ -23,8 +23,8 @@ class gate {
 
   void set_spins(std::uint32_t spins) noexcept { spins_ = spins; }
 
-  /// Waits until `ready()`; false when `deadline` passed first. `ready` is called several times and may have effects only
-  /// when it returns true.
+  /// Waits until `ready()`; false when `deadline` passed first. `ready` is called several times and may have effects
+  /// only when it returns true.
   template <class Ready>
   bool wait(Ready&& ready, std::chrono::steady_clock::time_point deadline = no_deadline) {
     for (std::uint32_t i = 0; i < spins_; ++i) {

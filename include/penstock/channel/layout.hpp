@@ -64,8 +64,9 @@ class batch_layout {
  private:
   template <class F>
   void each(F&& f) const {
-    [&]<std::size_t... I>(std::index_sequence<I...>) { (f(I, std::get<I>(schema_.fields)), ...); }(
-        std::make_index_sequence<Schema::size>{});
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (f(I, std::get<I>(schema_.fields)), ...);
+    }(std::make_index_sequence<Schema::size>{});
   }
 
   Schema schema_{};

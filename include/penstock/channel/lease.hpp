@@ -71,9 +71,10 @@ class lease {
   auto host() const {
     using element = const typename field_t<I, Schema>::element_type;
     constexpr std::size_t rank = field_t<I, Schema>::rank;
-    static_assert(!separate || rank == 0,
-                  "penstock: host<I>() of a batch on a device is for scalar fields, which are kept on the host; this field "
-                  "has a shape: copy it back, or ask for it before it is transferred");
+    static_assert(
+        !separate || rank == 0,
+        "penstock: host<I>() of a batch on a device is for scalar fields, which are kept on the host; this field "
+        "has a shape: copy it back, or ask for it before it is transferred");
     if constexpr (separate) {
       const auto* data = channel_->twins_[index_].small.data() + channel_->small_offset_[I];
       return tensor_view<element, 1>(reinterpret_cast<element*>(data), {rows()});
@@ -84,8 +85,8 @@ class lease {
 
   /// Where work on the batch is to be enqueued: it comes after the copy, and is waited for before the memory is reused.
   stream_view stream() const noexcept { return channel_->stream(); }
-  /// Work on the batch was, or will be until it is let go, enqueued on `stream`, too. The caller has made that stream wait
-  /// for this batch's. Four further streams at most.
+  /// Work on the batch was, or will be until it is let go, enqueued on `stream`, too. The caller has made that stream
+  /// wait for this batch's. Four further streams at most.
   void used_on(stream_view stream) { channel_->used_on(index_, stream); }
 
   /// Lets go at once.

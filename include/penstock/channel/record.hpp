@@ -13,12 +13,12 @@ namespace penstock {
 /// What a batch is, its data aside.
 struct batch_info {
   std::uint64_t epoch = 0;
-  std::uint64_t step = 0;        ///< of the epoch, from 0
-  std::uint64_t first = 0;       ///< position in the epoch's order of this batch's first sample
-  std::uint64_t next = 0;        ///< position after the step's last sample, over all replicas
-  std::uint32_t count = 0;       ///< real samples
-  std::uint32_t rows = 0;        ///< real samples and padding
-  bool end = false;              ///< streams: there is nothing after this batch
+  std::uint64_t step = 0;   ///< of the epoch, from 0
+  std::uint64_t first = 0;  ///< position in the epoch's order of this batch's first sample
+  std::uint64_t next = 0;   ///< position after the step's last sample, over all replicas
+  std::uint32_t count = 0;  ///< real samples
+  std::uint32_t rows = 0;   ///< real samples and padding
+  bool end = false;         ///< streams: there is nothing after this batch
 };
 
 namespace detail {
@@ -44,8 +44,8 @@ struct step_failure {
 /// What travels with a buffer from the readers to the consumer.
 struct batch_record {
   batch_info info;
-  std::vector<std::uint64_t> indices;      // of the samples, row by row
-  std::vector<std::uint32_t> range_rows;   // real rows that each range brought
+  std::vector<std::uint64_t> indices;     // of the samples, row by row
+  std::vector<std::uint32_t> range_rows;  // real rows that each range brought
   step_failure failure;
 };
 

@@ -35,11 +35,11 @@ struct ring_shape {
 ///
 /// Steps are numbered from 0 over the ring's life and never come back. A *slot* is bound to a step, filled by readers
 /// range by range, and published by whoever fills the last range. Then either the slot itself goes to the consumer, and
-/// is bound anew when released; or a copy into a free *twin* is enqueued, in step order, by one cursor that is advanced by
-/// whoever filled a slot or released a twin, and the slot is bound to the step `host` further on at once.
+/// is bound anew when released; or a copy into a free *twin* is enqueued, in step order, by one cursor that is advanced
+/// by whoever filled a slot or released a twin, and the slot is bound to the step `host` further on at once.
 ///
-/// Readers take a ticket only when they can use it, so none ever waits with a ticket in hand. Parking sets one bit in the
-/// ticket counter; a restart then needs no reset, it skips the steps that nobody will ask for.
+/// Readers take a ticket only when they can use it, so none ever waits with a ticket in hand. Parking sets one bit in
+/// the ticket counter; a restart then needs no reset, it skips the steps that nobody will ask for.
 ///
 /// Threads: `try_take`, `arrive`, `publish` and `leave` by readers, `release` by any thread, the rest by the consumer.
 template <class Policy = std_atomics>
@@ -65,7 +65,8 @@ class ring {
  public:
   static constexpr std::uint32_t most_buffers = 64;
 
-  /// Begins parked, at step 0. `pool`: where readers wait who serve other rings, too; by default a gate of the ring's own.
+  /// Begins parked, at step 0. `pool`: where readers wait who serve other rings, too; by default a gate of the ring's
+  /// own.
   explicit ring(const ring_shape& shape, gate<Policy>* pool = nullptr)
       : readers_gate_(pool == nullptr ? &own_readers_ : pool),
         shape_(shape),
@@ -88,8 +89,8 @@ class ring {
 
   // ---- readers
 
-  /// Takes the next ticket if its slot is free now. `fence_passed(slot)` tells whether the last copy out of the slot has
-  /// completed, `has_turn(step)` whether there is something to be done for the step at all.
+  /// Takes the next ticket if its slot is free now. `fence_passed(slot)` tells whether the last copy out of the slot
+  /// has completed, `has_turn(step)` whether there is something to be done for the step at all.
   template <class FencePassed, class HasTurn = always>
   take_result try_take(std::uint32_t reader, ticket& out, FencePassed&& fence_passed, HasTurn&& has_turn = {}) {
     std::uint64_t now = tickets_.load(std::memory_order_acquire);
@@ -124,8 +125,8 @@ class ring {
     return true;
   }
 
-  /// The slot is full: hands it over, or starts its copy. `enqueue(step, slot, twin)` enqueues a copy and the two records
-  /// of its events; it does not throw.
+  /// The slot is full: hands it over, or starts its copy. `enqueue(step, slot, twin)` enqueues a copy and the two
+  /// records of its events; it does not throw.
   template <class Enqueue>
   void publish(const ticket& ticket, Enqueue&& enqueue) noexcept {
     if (hands_over_slots()) {
@@ -184,8 +185,8 @@ class ring {
   /// Buffers received and not yet released.
   std::uint64_t outstanding() const noexcept { return issued_ - returned_.load(std::memory_order_acquire); }
 
-  /// Gives a received buffer back; by any thread. The caller has recorded the buffer's release event before. True if the
-  /// ring was abandoned by its consumer and this was the last buffer out: the caller then owns it alone.
+  /// Gives a received buffer back; by any thread. The caller has recorded the buffer's release event before. True if
+  /// the ring was abandoned by its consumer and this was the last buffer out: the caller then owns it alone.
   template <class Enqueue>
   bool release(std::uint32_t index, Enqueue&& enqueue) noexcept {
     if (hands_over_slots()) {
@@ -230,8 +231,9 @@ class ring {
       if (readers_[i].busy.load(std::memory_order_acquire) != 0) return false;
     return true;
   }
-  /// Skips every step that was begun and not received; all but the consumer's own buffers are free again. Needs a parked
-  /// and quiet ring; leaves it parked. `renew(slot)` is called for each slot before it is bound anew. Returns the next step.
+  /// Skips every step that was begun and not received; all but the consumer's own buffers are free again. Needs a
+  /// parked and quiet ring; leaves it parked. `renew(slot)` is called for each slot before it is bound anew. Returns
+  /// the next step.
   template <class Renew>
   std::uint64_t restart(Renew&& renew) noexcept {
     const std::uint64_t base = hands_over_slots() ? rebind_slots(renew) : rebind_twins(renew);
@@ -242,16 +244,16 @@ class ring {
   /// Lets readers work on steps below `limit`; also raises the limit of a ring that is open.
   void open(std::uint64_t limit) noexcept {
     limit_.store(limit, std::memory_order_relaxed);
-    // A late reader may have found its step below an earlier limit, and the counter back at the value it saw: where there
-    // is nothing to read the ring stays parked, so that the exchange fails.
+    // A late reader may have found its step below an earlier limit, and the counter back at the value it saw: where
+    // there is nothing to read the ring stays parked, so that the exchange fails.
     if (ticket_step() >= limit) return;
     tickets_.fetch_and(~parked_bit, std::memory_order_acq_rel);
     readers_gate_->notify();
   }
 
   gate<Policy>& readers() noexcept { return *readers_gate_; }  ///< readers wait here for a ticket
-  gate<Policy> consumer;  ///< the consumer waits here for a batch
-  gate<Policy> control;   ///< the consumer waits here for readers to leave
+  gate<Policy> consumer;                                       ///< the consumer waits here for a batch
+  gate<Policy> control;                                        ///< the consumer waits here for readers to leave
 
  private:
   struct alignas(cache_line) slot_word {
@@ -307,8 +309,8 @@ class ring {
     return true;
   }
 
-  // Steps in [consumed, next_bind) hold one slot each, filled or not. A release on another thread may have counted up and
-  // not yet stored its word; that is a matter of a few instructions.
+  // Steps in [consumed, next_bind) hold one slot each, filled or not. A release on another thread may have counted up
+  // and not yet stored its word; that is a matter of a few instructions.
   template <class Renew>
   std::uint64_t rebind_slots(Renew& renew) noexcept {
     const std::uint64_t base = next_bind_.load(std::memory_order_acquire);

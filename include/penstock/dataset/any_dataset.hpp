@@ -16,8 +16,8 @@ namespace penstock {
 
 /// Any dataset of one schema: a value that can be a member, chosen at run time, or returned from another file.
 ///
-/// Copies share the dataset. It is called once for each range of samples that a reader takes, so erasure costs nothing that
-/// grows with the samples.
+/// Copies share the dataset. It is called once for each range of samples that a reader takes, so erasure costs nothing
+/// that grows with the samples.
 template <class Schema>
 class any_dataset {
   struct erased_reader {
@@ -37,8 +37,7 @@ class any_dataset {
   template <class D>
     requires(!std::same_as<std::remove_cvref_t<D>, any_dataset> && dataset<std::remove_cvref_t<D>> &&
              std::same_as<detail::schema_of<D>, Schema>)
-  any_dataset(D&& source)
-      : of_(std::make_shared<const model<std::remove_cvref_t<D>>>(std::forward<D>(source))) {}
+  any_dataset(D&& source) : of_(std::make_shared<const model<std::remove_cvref_t<D>>>(std::forward<D>(source))) {}
 
   std::uint64_t size() const { return of_->size(); }
   Schema schema() const { return of_->schema(); }

@@ -27,8 +27,8 @@ namespace penstock {
 ///     file.write(std::as_bytes(std::span(weights)));
 ///     file.commit();
 ///
-/// Without a `commit` the old file stays. A process that is killed leaves a file PATH.tmpPID.N, which may be deleted. The
-/// functions throw `error` with path and the system's reason; then, too, the file at the path is as it was.
+/// Without a `commit` the old file stays. A process that is killed leaves a file PATH.tmpPID.N, which may be deleted.
+/// The functions throw `error` with path and the system's reason; then, too, the file at the path is as it was.
 class atomic_file {
  public:
   explicit atomic_file(std::string path) : path_(std::move(path)) {
@@ -149,7 +149,8 @@ inline std::vector<std::byte> read_checked(const std::string& path, std::uint32_
     return value;
   };
   const auto wanted = detail::checked_head(format, {});
-  if (!std::equal(head.begin(), head.begin() + 8, wanted.begin())) refuse("the file is of another kind, wanted PSCHECK");
+  if (!std::equal(head.begin(), head.begin() + 8, wanted.begin()))
+    refuse("the file is of another kind, wanted PSCHECK");
   if (get(8, 4) != format) refuse("the file has format ", get(8, 4), ", wanted ", format);
   if (get(16, 8) != file.size() - head.size())
     refuse("the file has ", file.size() - head.size(), " bytes after its head, wanted ", get(16, 8));

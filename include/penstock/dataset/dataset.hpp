@@ -17,8 +17,8 @@ namespace penstock {
 
 /// What a dataset's `read` may ask for by taking a third parameter `read_context&`.
 struct read_context {
-  philox& random;          ///< the sample's own stream: a function of seed, epoch and sample index
-  std::uint64_t epoch;     ///< from 0
+  philox& random;               ///< the sample's own stream: a function of seed, epoch and sample index
+  std::uint64_t epoch;          ///< from 0
   const std::stop_token& stop;  ///< requested when the feed is stopped, begins anew or ends: for reads that can block
 };
 
@@ -70,18 +70,16 @@ template <describes_samples D>
 using schema_of = std::remove_cvref_t<decltype(std::declval<const std::remove_cvref_t<D>&>().schema())>;
 
 template <class Reader, class Schema>
-concept reads_with_context =
-    requires(Reader& reader, std::uint64_t index, const sample_view<Schema>& to, read_context& context) {
-      reader.read(index, to, context);
-    };
+concept reads_with_context = requires(Reader& reader, std::uint64_t index, const sample_view<Schema>& to,
+                                      read_context& context) { reader.read(index, to, context); };
 template <class Reader, class Schema>
-concept reads_samples = reads_with_context<Reader, Schema> ||
-                        requires(Reader& reader, std::uint64_t index, const sample_view<Schema>& to) {
-                          reader.read(index, to);
-                        };
+concept reads_samples =
+    reads_with_context<Reader, Schema> ||
+    requires(Reader& reader, std::uint64_t index, const sample_view<Schema>& to) { reader.read(index, to); };
 template <class Reader, class Schema>
-concept reads_in_bulk = requires(Reader& reader, std::span<const std::uint64_t> indices,
-                                 const batch_view<Schema>& to) { reader.read_range(indices, to); };
+concept reads_in_bulk = requires(Reader& reader, std::span<const std::uint64_t> indices, const batch_view<Schema>& to) {
+  reader.read_range(indices, to);
+};
 template <class Reader, class Schema>
 concept reads_in_bulk_with_context =
     requires(Reader& reader, std::span<const std::uint64_t> indices, const batch_view<Schema>& to,
@@ -93,14 +91,13 @@ concept counts_rows = requires(Reader& reader, std::span<const std::uint64_t> in
   { reader.read_range(indices, to, context) } -> std::same_as<std::size_t>;
 };
 template <class Reader, class Schema>
-concept reads = reads_samples<Reader, Schema> || reads_in_bulk<Reader, Schema> || reads_in_bulk_with_context<Reader, Schema>;
+concept reads =
+    reads_samples<Reader, Schema> || reads_in_bulk<Reader, Schema> || reads_in_bulk_with_context<Reader, Schema>;
 
 template <class D>
 concept opens = requires(const D& dataset) { dataset.open(); };
 template <class D>
-concept says_serial = requires {
-  requires D::serial;
-};
+concept says_serial = requires { requires D::serial; };
 template <class D>
 concept prefetches = requires(D& dataset, std::uint64_t index) { dataset.prefetch(index); };
 
@@ -113,10 +110,11 @@ concept opens_readers = opens<D> && requires(const D& dataset) {
 
 /// A random-access collection of samples.
 ///
-/// `size()` is the number of samples, `schema()` their fields, `read(index, to)` writes sample `index` in place into the
-/// views `to` (a `sample_view` of the schema); it may take a third parameter, `read_context&`. It is const and called by
-/// many readers at once, unless
-/// - `open() const` is there: its result is one reader's own state (a file handle, a decoder), and its `read` is used; or
+/// `size()` is the number of samples, `schema()` their fields, `read(index, to)` writes sample `index` in place into
+/// the views `to` (a `sample_view` of the schema); it may take a third parameter, `read_context&`. It is const and
+/// called by many readers at once, unless
+/// - `open() const` is there: its result is one reader's own state (a file handle, a decoder), and its `read` is used;
+/// or
 /// - `static constexpr bool serial = true` says that only one reader may be in it at a time.
 /// Optional: `read_range(indices, to)` reads a whole range where that is faster, row i of the batch views being sample
 /// indices[i]; `prefetch(index)` hints at a sample that will soon be read.
@@ -146,11 +144,11 @@ void read_one(Reader& reader, std::uint64_t index, const To& to, [[maybe_unused]
   }
 }
 
-/// Reads samples `indices` into the rows of `to` and calls `after(row, sample, random)` for each; returns the rows done,
-/// fewer than asked for if `context.progress` said stop. `hints` is what is told of samples to come.
+/// Reads samples `indices` into the rows of `to` and calls `after(row, sample, random)` for each; returns the rows
+/// done, fewer than asked for if `context.progress` said stop. `hints` is what is told of samples to come.
 template <class Schema, class Reader, class Hints, class After>
-std::size_t read_rows(Reader& reader, Hints& hints, std::span<const std::uint64_t> indices, const batch_view<Schema>& to,
-                      const range_context& context, After&& after) {
+std::size_t read_rows(Reader& reader, Hints& hints, std::span<const std::uint64_t> indices,
+                      const batch_view<Schema>& to, const range_context& context, After&& after) {
   if constexpr (reads_in_bulk_with_context<Reader, Schema> || reads_in_bulk<Reader, Schema>) {
     if (indices.empty() || !context.progress.begin(indices[0])) return 0;
     if constexpr (counts_rows<Reader, Schema>) {

@@ -96,7 +96,7 @@ class file_descriptor {
   }
 
   void examine() {
-    struct ::stat facts {};
+    struct ::stat facts{};
     if (::fstat(number_, &facts) != 0) detail::throw_file_error(path_, "examine", errno);
     if (S_ISDIR(facts.st_mode)) detail::throw_file_error(path_, "read", EISDIR);
     if (!S_ISREG(facts.st_mode)) {

@@ -112,21 +112,22 @@ void assign_sample(const T& value, const std::tuple<Views...>& to) {
   }
 }
 
-/// A member of an element that exists only while it is looked at: gone before it can be read. What moves from elements that
-/// stay has the same type, and is no source for more than one epoch either.
+/// A member of an element that exists only while it is looked at: gone before it can be read. What moves from elements
+/// that stay has the same type, and is no source for more than one epoch either.
 template <class Range>
 concept dangling_range =
     std::ranges::forward_range<Range> && std::is_rvalue_reference_v<std::ranges::range_reference_t<Range>>;
 
 template <class Range>
-concept sample_range = std::ranges::random_access_range<const Range> && std::ranges::sized_range<const Range> &&
-                       !dangling_range<const Range> &&
-                       sample_value<std::remove_cvref_t<std::ranges::range_value_t<const Range>>>;
+concept sample_range =
+    std::ranges::random_access_range<const Range> && std::ranges::sized_range<const Range> &&
+    !dangling_range<const Range> && sample_value<std::remove_cvref_t<std::ranges::range_value_t<const Range>>>;
 
 }  // namespace detail
 
 /// Any random-access, sized range of samples as a dataset. A sample is a number, a contiguous row of numbers
-/// (`std::array`, `std::vector`, `std::span`), a `tensor_view`, or a tuple-like of these; fields are named "0", "1", ...
+/// (`std::array`, `std::vector`, `std::span`), a `tensor_view`, or a tuple-like of these; fields are named "0", "1",
+/// ...
 ///
 /// Rows and views take their extents from the first sample; another one that differs is an error when it is read. The
 /// range is iterated as const, by many readers at once.

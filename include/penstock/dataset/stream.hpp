@@ -15,7 +15,8 @@ namespace penstock {
 namespace detail {
 
 template <class Factory>
-auto make_range(const Factory& factory, [[maybe_unused]] std::uint64_t epoch, [[maybe_unused]] std::stop_token stop = {}) {
+auto make_range(const Factory& factory, [[maybe_unused]] std::uint64_t epoch,
+                [[maybe_unused]] std::stop_token stop = {}) {
   if constexpr (std::is_invocable_v<const Factory&, std::uint64_t, std::stop_token>)
     return factory(epoch, std::move(stop));
   else if constexpr (std::is_invocable_v<const Factory&, std::uint64_t>)
@@ -26,14 +27,15 @@ auto make_range(const Factory& factory, [[maybe_unused]] std::uint64_t epoch, [[
 
 }  // namespace detail
 
-/// Samples that can only be had one after another, and whose number nobody knows: an input range made anew for each epoch.
+/// Samples that can only be had one after another, and whose number nobody knows: an input range made anew for each
+/// epoch.
 ///
 /// `Factory` is called with the epoch's number, or with nothing, and gives an input range of samples (see
-/// `range_dataset` for what a sample may be). A range that can block takes the number and a `std::stop_token`, and ends or
-/// throws when a stop is requested: the feed is stopped, or ends. Elements are drawn under a lock, in the order of the steps, by whichever
-/// reader's turn it is, and written to their places by many readers at once. Streams are exempt from the law that the order
-/// depends on nothing but seed, epoch and world, as far as the range itself is. A resumed feed draws and skips what was
-/// delivered. Each replica draws the whole stream and keeps every `world.size`-th sample.
+/// `range_dataset` for what a sample may be). A range that can block takes the number and a `std::stop_token`, and ends
+/// or throws when a stop is requested: the feed is stopped, or ends. Elements are drawn under a lock, in the order of
+/// the steps, by whichever reader's turn it is, and written to their places by many readers at once. Streams are exempt
+/// from the law that the order depends on nothing but seed, epoch and world, as far as the range itself is. A resumed
+/// feed draws and skips what was delivered. Each replica draws the whole stream and keeps every `world.size`-th sample.
 template <class Factory>
 class stream_dataset {
  public:
@@ -67,15 +69,17 @@ auto stream(Factory factory) {
     return detail::rejected{};
   } else if constexpr (detail::dangling_range<range>) {
     constexpr bool stays = !detail::dangling_range<range>;
-    static_assert(stays,
-                  "penstock: stream takes a factory of ranges of samples, but the elements are rvalue references, which a "
-                  "member of a temporary element would dangle as: return the member by value, by a lambda");
+    static_assert(
+        stays,
+        "penstock: stream takes a factory of ranges of samples, but the elements are rvalue references, which a "
+        "member of a temporary element would dangle as: return the member by value, by a lambda");
     return detail::rejected{};
   } else if constexpr (!detail::sample_value<std::remove_cvref_t<std::ranges::range_value_t<range>>>) {
     constexpr bool of_samples = detail::sample_value<std::remove_cvref_t<std::ranges::range_value_t<range>>>;
-    static_assert(of_samples,
-                  "penstock: stream takes a factory of ranges of samples, but the elements are not samples: numbers, rows of "
-                  "numbers (array, vector, span, tensor_view), or tuples of these");
+    static_assert(
+        of_samples,
+        "penstock: stream takes a factory of ranges of samples, but the elements are not samples: numbers, rows of "
+        "numbers (array, vector, span, tensor_view), or tuples of these");
     return detail::rejected{};
   } else {
     return stream_dataset<Factory>(std::move(factory));

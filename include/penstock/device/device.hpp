@@ -32,10 +32,10 @@ concept host_device = requires(const Device& device, std::size_t bytes) {
 /// A device with memory of its own: slots are copied to twins on a stream, fences are events.
 ///
 /// A device is a small copyable value that refers to the hardware or its model. Owners (`stream`, `event`, memory) are
-/// move-only and release what they hold; `stream_view` is a copyable handle. `record`, `wait` on a stream and the copy only
-/// enqueue; `ready` never blocks; the `wait` on an event blocks the calling thread only, spinning a little and then
-/// sleeping, until the event's last record has completed, `interrupt()` is true, or the deadline has passed. An event that
-/// was never recorded counts as complete. Failures throw `penstock::error`.
+/// move-only and release what they hold; `stream_view` is a copyable handle. `record`, `wait` on a stream and the copy
+/// only enqueue; `ready` never blocks; the `wait` on an event blocks the calling thread only, spinning a little and
+/// then sleeping, until the event's last record has completed, `interrupt()` is true, or the deadline has passed. An
+/// event that was never recorded counts as complete. Failures throw `penstock::error`.
 template <class Device>
 concept separate_device =
     requires(const Device& device, std::size_t bytes, void* to, const void* from, typename Device::stream_view stream,

@@ -184,7 +184,7 @@ class modelled_device {
   bool operator==(const modelled_device&) const = default;
 
  private:
-  detail::modelled_part part(std::size_t modelled_counts::*live) const { return detail::modelled_part(state_, live); }
+  detail::modelled_part part(std::size_t modelled_counts::* live) const { return detail::modelled_part(state_, live); }
   detail::modelled_queue& own(stream_view of) const {
     if (&of.state() != state_.get()) throw error("modelled device: the stream belongs to another device");
     return *of.stream_;

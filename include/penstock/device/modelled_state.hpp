@@ -139,11 +139,11 @@ class modelled_state {
     const std::scoped_lock lock(mutex_);
     ++counts_.bound_threads;
   }
-  void count_part(std::size_t modelled_counts::*live, bool more) noexcept {
+  void count_part(std::size_t modelled_counts::* live, bool more) noexcept {
     const std::scoped_lock lock(mutex_);
     more ? ++(counts_.*live) : --(counts_.*live);
   }
-  void fail(failure modelled_state::*which, std::size_t n, std::string message) {
+  void fail(failure modelled_state::* which, std::size_t n, std::string message) {
     if (n == 0) reject_option("modelled_device", "n of the call that is to fail", "0", "1 or more");
     const std::scoped_lock lock(mutex_);
     this->*which = {n, std::move(message)};
@@ -242,7 +242,7 @@ class modelled_state {
 class modelled_part {
  public:
   modelled_part() = default;
-  modelled_part(std::shared_ptr<modelled_state> state, std::size_t modelled_counts::*live)
+  modelled_part(std::shared_ptr<modelled_state> state, std::size_t modelled_counts::* live)
       : state_(std::move(state)), live_(live) {
     state_->count_part(live_, true);
   }
@@ -259,7 +259,7 @@ class modelled_part {
 
  private:
   std::shared_ptr<modelled_state> state_;
-  std::size_t modelled_counts::*live_ = nullptr;
+  std::size_t modelled_counts::* live_ = nullptr;
 };
 
 }  // namespace penstock::detail

@@ -67,39 +67,25 @@ struct run_end {
 namespace detail {
 
 template <class Observer>
-concept hears_begin = requires(Observer& observer, const run_begin& event) {
-  observer.on_begin(event);
-};
+concept hears_begin = requires(Observer& observer, const run_begin& event) { observer.on_begin(event); };
 template <class Observer>
-concept hears_batch = requires(Observer& observer, const batch_event& event) {
-  observer.on_batch(event);
-};
+concept hears_batch = requires(Observer& observer, const batch_event& event) { observer.on_batch(event); };
 template <class Observer>
-concept hears_metric = requires(Observer& observer, const metric_event& event) {
-  observer.on_metric(event);
-};
+concept hears_metric = requires(Observer& observer, const metric_event& event) { observer.on_metric(event); };
 template <class Observer>
-concept hears_epoch = requires(Observer& observer, const epoch_event& event) {
-  observer.on_epoch(event);
-};
+concept hears_epoch = requires(Observer& observer, const epoch_event& event) { observer.on_epoch(event); };
 template <class Observer>
-concept hears_error = requires(Observer& observer, const error_event& event) {
-  observer.on_error(event);
-};
+concept hears_error = requires(Observer& observer, const error_event& event) { observer.on_error(event); };
 template <class Observer>
-concept hears_end = requires(Observer& observer, const run_end& event) {
-  observer.on_end(event);
-};
+concept hears_end = requires(Observer& observer, const run_end& event) { observer.on_end(event); };
 template <class Observer>
-concept called_with_batch = requires(Observer& observer, const batch_event& event) {
-  observer(event);
-};
+concept called_with_batch = requires(Observer& observer, const batch_event& event) { observer(event); };
 
 /// A member of the right name that cannot be called with its event would never be heard: no silent miss.
 template <class Observer>
 constexpr bool hooks_fit = true;
 template <class Observer>
-requires std::is_class_v<Observer>
+  requires std::is_class_v<Observer>
 constexpr bool hooks_fit<Observer> = (hears_begin<Observer> || !requires { &Observer::on_begin; }) &&
                                      (hears_batch<Observer> || !requires { &Observer::on_batch; }) &&
                                      (hears_metric<Observer> || !requires { &Observer::on_metric; }) &&

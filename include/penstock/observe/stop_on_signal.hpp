@@ -35,7 +35,7 @@ class caught_signals {
       if (!ignored) ::sigaddset(&set_, candidates[i]);
     }
     ::pthread_sigmask(SIG_BLOCK, &set_, &old_mask_);
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = &pass_on;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
     ::sigemptyset(&action.sa_mask);
@@ -141,7 +141,7 @@ class stop_on_signal {
   }
 
   static void end_process(int signal) {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = SIG_DFL;
     ::sigaction(signal, &action, nullptr);
     sigset_t only;

@@ -133,8 +133,10 @@ class tensor_view {
   /// Any mdspan-like type of the same element type and rank whose constructor takes a pointer and an array of extents.
   /// As with spans, to be asked for if the memory is a device's.
   template <class Mdspan>
-    requires requires { typename Mdspan::extents_type; typename Mdspan::layout_type; } &&
-             (Mdspan::rank() == Rank) && std::same_as<typename Mdspan::element_type, T> &&
+    requires requires {
+      typename Mdspan::extents_type;
+      typename Mdspan::layout_type;
+    } && (Mdspan::rank() == Rank) && std::same_as<typename Mdspan::element_type, T> &&
              std::constructible_from<Mdspan, T*, std::array<std::size_t, Rank>>
   constexpr explicit(!on_host) operator Mdspan() const {
     return Mdspan(data_, shape());

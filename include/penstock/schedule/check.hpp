@@ -16,8 +16,8 @@
 #include <penstock/stage/reduce.hpp>
 #include <penstock/stage/stage.hpp>
 
-/// The sentences that a pipeline which does not fit together is refused with. Each check is made once, where the stage is
-/// added; what was refused is `rejected`, with which nothing more is instantiated.
+/// The sentences that a pipeline which does not fit together is refused with. Each check is made once, where the stage
+/// is added; what was refused is `rejected`, with which nothing more is instantiated.
 namespace penstock::detail {
 
 // ---- what stands left of the first stage
@@ -37,10 +37,11 @@ consteval bool check_source() {
                     "penstock: partition takes a dataset, upstream is a type whose open() gives something without "
                     "read(index, to), to being a sample_view of the dataset's schema");
     } else if constexpr (reads<D, schema_of<D>>) {
-      static_assert(fits,
-                    "penstock: partition takes a dataset, upstream is a type whose read() is not const, but readers call it "
-                    "concurrently: make it const, or give each reader a state of its own by open() const, or say `static "
-                    "constexpr bool serial = true`");
+      static_assert(
+          fits,
+          "penstock: partition takes a dataset, upstream is a type whose read() is not const, but readers call it "
+          "concurrently: make it const, or give each reader a state of its own by open() const, or say `static "
+          "constexpr bool serial = true`");
     } else {
       static_assert(fits,
                     "penstock: partition takes a dataset, upstream is a type with size() and schema() but without "
@@ -53,23 +54,26 @@ consteval bool check_source() {
     if constexpr (fits) {
       return true;
     } else if constexpr (!stays) {
-      static_assert(stays,
-                    "penstock: partition takes a dataset, upstream is a range of rvalue references, which a member of a "
-                    "temporary element would dangle as: return the member by value, by a lambda");
+      static_assert(
+          stays,
+          "penstock: partition takes a dataset, upstream is a range of rvalue references, which a member of a "
+          "temporary element would dangle as: return the member by value, by a lambda");
     } else if constexpr (!accessible) {
       static_assert(accessible,
                     "penstock: partition takes a dataset, upstream is a range without random access or size: make it a "
                     "stream(factory), or collect it first");
     } else {
-      static_assert(fits,
-                    "penstock: partition takes a dataset, upstream is a range whose elements are not samples: numbers, rows "
-                    "of numbers (array, vector, span, tensor_view), or tuples of these");
+      static_assert(
+          fits,
+          "penstock: partition takes a dataset, upstream is a range whose elements are not samples: numbers, rows "
+          "of numbers (array, vector, span, tensor_view), or tuples of these");
     }
   } else if constexpr (std::ranges::range<D>) {
     constexpr bool iterable = std::ranges::range<const D>;
-    static_assert(iterable,
-                  "penstock: partition takes a dataset, upstream is a range that cannot be iterated as const, but readers "
-                  "iterate it at once: make it a stream(factory), or collect it first");
+    static_assert(
+        iterable,
+        "penstock: partition takes a dataset, upstream is a range that cannot be iterated as const, but readers "
+        "iterate it at once: make it a stream(factory), or collect it first");
   } else {
     constexpr bool fits = describes_samples<D>;
     static_assert(fits,
@@ -94,36 +98,48 @@ consteval bool check_order() {
   } else if constexpr (Up == reduce) {
     static_assert(fits, "penstock: nothing comes after reduce, which gives one value an epoch: use what run() returns");
   } else if constexpr (Down == partition) {
-    static_assert(fits, "penstock: partition takes a dataset, upstream gives what an earlier stage made of one: partition is "
-                        "the first stage");
+    static_assert(fits,
+                  "penstock: partition takes a dataset, upstream gives what an earlier stage made of one: partition is "
+                  "the first stage");
   } else if constexpr (Down == read) {
-    static_assert(!after(dataset), "penstock: read takes indices, upstream gives a dataset: add partition() before read");
-    static_assert(after(dataset), "penstock: read takes indices, upstream gives samples or batches: there is one read in a "
-                                 "pipeline, after partition");
+    static_assert(!after(dataset),
+                  "penstock: read takes indices, upstream gives a dataset: add partition() before read");
+    static_assert(after(dataset),
+                  "penstock: read takes indices, upstream gives samples or batches: there is one read in a "
+                  "pipeline, after partition");
   } else if constexpr (Down == batch) {
     static_assert(!after(dataset),
                   "penstock: batch takes samples, upstream gives a dataset: add partition() and read() before batch");
     static_assert(!after(partition), "penstock: batch takes samples, upstream gives indices: add read() before batch");
-    static_assert(after(dataset) || after(partition),
-                  "penstock: batch takes samples, upstream gives batches: there is one batch in a pipeline, after read");
+    static_assert(
+        after(dataset) || after(partition),
+        "penstock: batch takes samples, upstream gives batches: there is one batch in a pipeline, after read");
   } else if constexpr (Down == transfer) {
-    static_assert(!after(dataset), "penstock: transfer takes batches, upstream gives a dataset: add partition(), read() and "
-                                 "batch(size) before transfer");
-    static_assert(!after(partition), "penstock: transfer takes batches, upstream gives indices: add read() and batch(size) "
-                                   "before transfer");
-    static_assert(!after(read), "penstock: transfer takes batches, upstream gives samples: add batch(size) before transfer");
-    static_assert(Up < transfer, "penstock: transfer takes batches on the host, upstream gives batches on a device or results: "
-                                 "there is one transfer in a pipeline, after batch");
+    static_assert(!after(dataset),
+                  "penstock: transfer takes batches, upstream gives a dataset: add partition(), read() and "
+                  "batch(size) before transfer");
+    static_assert(!after(partition),
+                  "penstock: transfer takes batches, upstream gives indices: add read() and batch(size) "
+                  "before transfer");
+    static_assert(!after(read),
+                  "penstock: transfer takes batches, upstream gives samples: add batch(size) before transfer");
+    static_assert(Up < transfer,
+                  "penstock: transfer takes batches on the host, upstream gives batches on a device or results: "
+                  "there is one transfer in a pipeline, after batch");
   } else if constexpr (Down == compute) {
-    static_assert(!after(batch), "penstock: compute takes batches on a device, upstream gives batches on the host: add "
-                               "transfer(device) before compute, cpu_device{} for the CPU");
-    static_assert(after(batch), "penstock: compute takes batches on a device, upstream gives a dataset, indices or samples: it "
-                               "comes after partition, read, batch and transfer");
+    static_assert(!after(batch),
+                  "penstock: compute takes batches on a device, upstream gives batches on the host: add "
+                  "transfer(device) before compute, cpu_device{} for the CPU");
+    static_assert(after(batch),
+                  "penstock: compute takes batches on a device, upstream gives a dataset, indices or samples: it "
+                  "comes after partition, read, batch and transfer");
   } else {
-    static_assert(!after(batch), "penstock: reduce takes batches on a device or results of compute, upstream gives batches on "
-                               "the host: add transfer(device) before reduce, cpu_device{} for the CPU");
-    static_assert(after(batch), "penstock: reduce takes batches on a device or results of compute, upstream gives a dataset, "
-                               "indices or samples: it comes after partition, read, batch and transfer");
+    static_assert(!after(batch),
+                  "penstock: reduce takes batches on a device or results of compute, upstream gives batches on "
+                  "the host: add transfer(device) before reduce, cpu_device{} for the CPU");
+    static_assert(after(batch),
+                  "penstock: reduce takes batches on a device or results of compute, upstream gives a dataset, "
+                  "indices or samples: it comes after partition, read, batch and transfer");
   }
   return false;
 }
@@ -138,8 +154,9 @@ inline constexpr bool transforms = std::same_as<Transform, no_transform> ||
 template <class Schema, class Transform>
 consteval bool check_transform() {
   constexpr bool fits = transforms<Schema, Transform>;
-  static_assert(fits, "penstock: read takes a transform of samples, but this one can be called neither with (sample, random) "
-                      "nor with (sample), sample being a const sample_view of what upstream, or batch's collate, gives");
+  static_assert(fits,
+                "penstock: read takes a transform of samples, but this one can be called neither with (sample, random) "
+                "nor with (sample), sample being a const sample_view of what upstream, or batch's collate, gives");
   return fits;
 }
 

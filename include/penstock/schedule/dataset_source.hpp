@@ -145,8 +145,8 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
     const auto size = static_cast<std::uint64_t>(dataset_->size());
     for (std::size_t i = 0; i < request.indices.size(); ++i)
       if (request.indices[i] >= size)
-        throw error(concat("the plan gives sample ", request.indices[i], " at position ", request.first + i, " of epoch ",
-                           request.epoch, ", wanted one of the dataset's 0 to ", size - 1));
+        throw error(concat("the plan gives sample ", request.indices[i], " at position ", request.first + i,
+                           " of epoch ", request.epoch, ", wanted one of the dataset's 0 to ", size - 1));
   }
 
   template <class D, bool Opens>

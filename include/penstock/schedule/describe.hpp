@@ -81,18 +81,16 @@ inline std::string bytes_text(std::uint64_t bytes) {
 inline std::string describe_shuffle(const shuffle& how) {
   if (how.is_none()) return "in order";
   if (how.is_full()) return "shuffled";
-  if (how.is_window()) return concat("shuffled in a window of ", how.block(), " (samples further apart keep their order)");
+  if (how.is_window())
+    return concat("shuffled in a window of ", how.block(), " (samples further apart keep their order)");
   return concat("shuffled in blocks of ", how.block());
 }
 
 inline std::string_view describe_last(last_batch last) {
   switch (last) {
-    case last_batch::drop:
-      return "last one dropped if short";
-    case last_batch::pad:
-      return "last one padded";
-    default:
-      return "last one may be short";
+    case last_batch::drop: return "last one dropped if short";
+    case last_batch::pad: return "last one padded";
+    default: return "last one may be short";
   }
 }
 
@@ -100,7 +98,8 @@ inline std::string_view describe_last(last_batch last) {
 
 /// A table of the pipeline for a person: each stage, where it runs, what it does, and what flows out of it.
 ///
-/// Options are described as they are; nothing is started or allocated. A stream's first element is drawn to learn its shapes.
+/// Options are described as they are; nothing is started or allocated. A stream's first element is drawn to learn its
+/// shapes.
 template <class Dataset, class... Stages>
 std::string describe(const pipeline<Dataset, Stages...>& work) {
   std::apply(
@@ -142,8 +141,8 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
           using stage_type = std::remove_cvref_t<decltype(stage)>;
           if constexpr (stage_type::kind == stage_kind::partition) {
             world_size = stage.options.world.size;
-            const std::string order =
-                stage_type::plan_is_given ? "in an order of the user's" : detail::describe_shuffle(stage.options.shuffle);
+            const std::string order = stage_type::plan_is_given ? "in an order of the user's"
+                                                                : detail::describe_shuffle(stage.options.shuffle);
             rows.push_back({"partition", "readers", concat(order, ", seed ", stage.options.seed),
                             concat("indices for rank ", stage.options.world.rank, " of ", world_size)});
           } else if constexpr (stage_type::kind == stage_kind::read) {
@@ -175,7 +174,8 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
                                    : concat(slots, ", handed over as they are"),
                             concat("batches on ", stage.device.describe(), " (", batches, ")")});
           } else if constexpr (stage_type::kind == stage_kind::compute) {
-            rows.push_back({"compute", "batch's stream", "the user's function, called on the thread that runs", "its result"});
+            rows.push_back(
+                {"compute", "batch's stream", "the user's function, called on the thread that runs", "its result"});
           } else {
             rows.push_back({"reduce", "run's thread", "folds in step order", "one value an epoch"});
           }

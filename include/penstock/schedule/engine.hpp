@@ -21,8 +21,8 @@
 
 namespace penstock::detail {
 
-/// What a feed's readers and its consumer share: the channel, the source, and which samples make which step. Held by both
-/// sides, so that a reader that is stuck in a user's `read` keeps all that it touches.
+/// What a feed's readers and its consumer share: the channel, the source, and which samples make which step. Held by
+/// both sides, so that a reader that is stuck in a user's `read` keeps all that it touches.
 template <class Schema, class Device>
 class engine final : public reader_client {
  public:
@@ -75,7 +75,9 @@ class engine final : public reader_client {
   take_result try_take(std::uint32_t reader) noexcept override {
     return to_->try_take(reader, readers_[reader].held, [this](std::uint64_t step) { return from_->has_turn(step); });
   }
-  std::uint64_t ahead() const noexcept override { return to_->turns.ticket_step() - base_.load(std::memory_order_relaxed); }
+  std::uint64_t ahead() const noexcept override {
+    return to_->turns.ticket_step() - base_.load(std::memory_order_relaxed);
+  }
   void await_fence(std::uint32_t reader) noexcept override {
     to_->await_fence(readers_[reader].held.slot, [this] { return to_->turns.interrupted(); });
   }
@@ -107,7 +109,8 @@ class engine final : public reader_client {
       if (!out.empty()) out += ", ";
       out += concat("penstock:read", i);
       if (at.busy)
-        out += concat(" reads sample ", at.sample, " of step ", from_->is_stream() ? at.step - map_.base() : map_(at.step).step);
+        out += concat(" reads sample ", at.sample, " of step ",
+                      from_->is_stream() ? at.step - map_.base() : map_(at.step).step);
       else
         out += " waits";
     }

@@ -7,16 +7,17 @@
 
 namespace penstock::detail {
 
-/// Which samples the steps of a feed's life are: a pure function of the step, of where the count began, and of the shape
-/// of an epoch. So readers need nothing but a step's number to know what to read, in this epoch and in the next ones.
+/// Which samples the steps of a feed's life are: a pure function of the step, of where the count began, and of the
+/// shape of an epoch. So readers need nothing but a step's number to know what to read, in this epoch and in the next
+/// ones.
 class epoch_map {
  public:
   struct place {
     std::uint64_t epoch = 0;
-    std::uint64_t step = 0;           // of the epoch
-    position_range mine{};            // this replica's positions
-    std::uint64_t next = 0;           // position after the step
-    std::uint64_t global = 0;         // samples of the step over all replicas
+    std::uint64_t step = 0;    // of the epoch
+    position_range mine{};     // this replica's positions
+    std::uint64_t next = 0;    // position after the step
+    std::uint64_t global = 0;  // samples of the step over all replicas
   };
 
   epoch_map() = default;

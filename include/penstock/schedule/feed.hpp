@@ -18,8 +18,8 @@ namespace penstock {
 /// The batches of an epoch, or the next n, as an input range; a small copyable handle on the feed.
 ///
 /// `++` lets the batch go; the next one is received by the comparison with the end, which ends also when the feed is
-/// stopped, and throws when reading failed. A batch may be moved out of `*it` and kept. The epoch ends with the last copy of
-/// its handle, the feed's next epoch, or the feed; a handle that is used later throws.
+/// stopped, and throws when reading failed. A batch may be moved out of `*it` and kept. The epoch ends with the last
+/// copy of its handle, the feed's next epoch, or the feed; a handle that is used later throws.
 template <class Schema, class Device>
 class batch_range {
   using core = detail::feed_core<Schema, Device>;
@@ -118,7 +118,7 @@ class batch_range {
   std::uint64_t generation_ = 0;
   mutable std::uint64_t left_ = 0;  // batches still to come from this handle
   bool crossing_ = false;
-  mutable bool fresh_ = false;      // the batch at hand was received through this handle and not passed
+  mutable bool fresh_ = false;  // the batch at hand was received through this handle and not passed
 };
 
 /// A running pipeline: slots, twins, streams and threads, made all at once. Movable; consumed by one thread at a time.
@@ -174,8 +174,8 @@ class feed {
 
   /// Where a checkpoint taken now would go on: after the last batch that was delivered.
   feed_state state() const { return core_->state(); }
-  /// Goes on from `state`, with the very next sample. Throws `penstock::error` if it is of another dataset, plan, seed or
-  /// batch.
+  /// Goes on from `state`, with the very next sample. Throws `penstock::error` if it is of another dataset, plan, seed
+  /// or batch.
   void resume(const feed_state& state) { core_->resume(state); }
 
   /// Steps of a whole epoch; nothing for streams.
@@ -189,25 +189,23 @@ class feed {
   /// An lvalue is referred to, an rvalue owned; see `observer`. Add observers before the first epoch.
   template <observer Observer>
   void observe(Observer&& observer) {
-    core_->observers().add(std::forward<Observer>(observer));
+    core_->listeners().add(std::forward<Observer>(observer));
   }
   /// Gives observers a value of the user's, such as the loss.
-  void report(std::string_view name, double value) { core_->report(name, value); }
+  void report(std::string_view name, double value) { core_->listeners().metric(name, value); }
 
   /// Ends the current loop and all later ones as if the data had ended; from any thread.
   void stop() noexcept { core_->request_stop(); }
   /// The same when `token` asks for it.
-  void stop_when(std::stop_token token) {
-    stop_ = std::make_unique<callback>(std::move(token), stopper{core_.get()});
-  }
+  void stop_when(std::stop_token token) { stop_ = std::make_unique<callback>(std::move(token), stopper{core_.get()}); }
   bool stopped() const noexcept { return core_->stopped(); }
 
   /// What observers are told of the pipeline when they are told of the beginning.
-  void describe_as(std::string text) { core_->describe_as(std::move(text)); }
+  void describe_as(std::string text) { core_->listeners().describe_as(std::move(text)); }
   /// Readers do not read past the end of epoch `number`.
   void set_last_epoch(std::uint64_t number) { core_->set_last_epoch(number); }
   /// Tells observers how it ended; without it the destructor says "done", "stopped" or "error".
-  void finish(std::string_view reason) { core_->finish(reason); }
+  void finish(std::string_view reason) { core_->listeners().run_ends(reason); }
 
  private:
   struct stopper {

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include <penstock/observe/observer.hpp>
+#include <penstock/schedule/audience.hpp>
 #include <penstock/schedule/engine.hpp>
 #include <penstock/schedule/state.hpp>
 
@@ -55,7 +55,7 @@ class feed_core {
   engine<Schema, Device>& shared() noexcept { return *engine_; }
   const engine<Schema, Device>& shared() const noexcept { return *engine_; }
   const feed_state& state() const noexcept { return state_; }
-  observer_list& observers() noexcept { return observers_; }
+  audience& listeners() noexcept { return listeners_; }
   bool open() const noexcept { return !shut_; }
   bool stopped() const noexcept { return stop_requested_.load(std::memory_order_acquire); }
 
@@ -68,8 +68,8 @@ class feed_core {
     same("seed", from.seed, state_.seed);
     same("fingerprint", from.fingerprint, state_.fingerprint);
     if (!engine_->is_stream() && from.samples > engine_->from().positions())
-      throw error(concat("resume: the state counts ", from.samples, " samples of an epoch of ",
-                         engine_->from().positions()));
+      throw error(
+          concat("resume: the state counts ", from.samples, " samples of an epoch of ", engine_->from().positions()));
     current_.release();
     if (in_epoch_) end_epoch(true);
     ++generation;
@@ -80,8 +80,6 @@ class feed_core {
     resumed_ = state_.samples != 0;
   }
 
-  /// Told to observers when they are told of the beginning.
-  void describe_as(std::string text) { description_ = std::move(text); }
   /// Readers never go past the end of this epoch.
   void set_last_epoch(std::uint64_t epoch) noexcept { last_epoch_ = epoch; }
 
@@ -110,7 +108,7 @@ class feed_core {
       if (state_.epoch == epoch_) state_.epoch += 1, state_.samples = 0;  // an epoch without a batch
       return end_epoch(false), false;
     }
-    const bool watched = !observers_.empty();
+    const bool watched = !listeners_.empty();
     const auto asked = watched ? clock::now() : clock::time_point{};
     try {
       if (!await_batch()) return end_epoch(true), false;
@@ -135,7 +133,6 @@ class feed_core {
       --steps_left_;
       state_.samples = info.next;
     }
-    step_ = info.step;
     if (steps_left_ == 0) state_.epoch += 1, state_.samples = 0;
     if (!watched) return true;
     try {
@@ -169,15 +166,6 @@ class feed_core {
     engine_->to().turns.consumer.notify();
   }
 
-  void report(std::string_view name, double value) {
-    if (!observers_.empty()) observers_.notify(metric_event{name, value, epoch_, step_});
-  }
-  /// Tells observers, once, that all is over.
-  void finish(std::string_view reason) {
-    if (std::exchange(finished_, true) || !begun_) return;
-    observers_.notify(run_end{reason});
-  }
-
   /// Ends everything; what is held by leases and by stuck readers stays.
   void shut() noexcept {
     if (std::exchange(shut_, true)) return;
@@ -197,7 +185,7 @@ class feed_core {
     }
     if (quiet) engine_->to().restart();
     try {
-      finish(failure_ ? "error" : stopped() ? "stopped" : "done");
+      listeners_.run_ends(failure_ ? "error" : stopped() ? "stopped" : "done");
     } catch (...) {
       // A destructor cannot pass on what an observer throws; run() asks before.
     }
@@ -210,8 +198,8 @@ class feed_core {
     if (in_epoch_) end_epoch(steps_left_ != 0);
     if (stopped()) return;  // the loop to come ends before its first batch
     auto& turns = engine_->to().turns;
-    const bool in_place = running_ && !failure_ && !engine_->is_stream() && state_.epoch == epoch &&
-                          state_.samples == position;
+    const bool in_place =
+        running_ && !failure_ && !engine_->is_stream() && state_.epoch == epoch && state_.samples == position;
     if (!in_place) restart_or_fail(epoch, position);
     epoch_ = epoch;
     state_.epoch = epoch;
@@ -232,9 +220,6 @@ class feed_core {
     running_ = true;
     in_epoch_ = true;
     tell_begin();
-    steps_told_ = samples_told_ = 0;
-    waited_ = {};
-    begun_at_ = clock::now();
   }
 
   void restart_or_fail(std::uint64_t epoch, std::uint64_t position) {
@@ -280,11 +265,9 @@ class feed_core {
     return turns.control.wait([&] { return turns.quiet(); }, deadline_after(limit));
   }
 
-  // The first batch waits for the last reader to have its state, so that nothing is allocated after it. Readers that are
-  // shared may be busy elsewhere and get theirs when they come.
-  bool is_ready() const noexcept {
-    return engine_->to().turns.is_ready() && (!own_pool_ || engine_->prepared());
-  }
+  // The first batch waits for the last reader to have its state, so that nothing is allocated after it. Readers that
+  // are shared may be busy elsewhere and get theirs when they come.
+  bool is_ready() const noexcept { return engine_->to().turns.is_ready() && (!own_pool_ || engine_->prepared()); }
   // True when a batch is ready, false when stopped; throws when there can be none.
   bool await_batch() {
     auto& to = engine_->to();
@@ -294,17 +277,17 @@ class feed_core {
     check_held();
     if (!pool_) return read_inline();
     const auto limit = first_ ? limits_.first_timeout : limits_.timeout;
-    const bool in_time = turns.consumer.wait(
-        [&] { return is_ready() || stopped() || to.is_broken(); }, deadline_after(limit));
+    const bool in_time =
+        turns.consumer.wait([&] { return is_ready() || stopped() || to.is_broken(); }, deadline_after(limit));
     if (is_ready()) return !stopped();
     if (to.is_broken()) std::rethrow_exception(to.broken());
     if (in_time) return false;
     timed_out_ = true;
-    throw timeout_error(concat("no batch within ", text(limit), ": ", engine_->describe_readers(), "; of ",
-                               turns.buffers(), " batches ", turns.outstanding(), " are held by the consumer, ",
-                               turns.ready_ahead(), " are ready; of ", turns.shape().host, " slots ",
-                               turns.bound_ahead(), " are free for reading or being read"),
-                        waited_for());
+    throw timeout_error(
+        concat("no batch within ", text(limit), ": ", engine_->describe_readers(), "; of ", turns.buffers(),
+               " batches ", turns.outstanding(), " are held by the consumer, ", turns.ready_ahead(), " are ready; of ",
+               turns.shape().host, " slots ", turns.bound_ahead(), " are free for reading or being read"),
+        waited_for());
   }
   bool read_inline() {
     auto& to = engine_->to();
@@ -312,11 +295,10 @@ class feed_core {
       if (stopped()) return false;
       if (to.is_broken()) std::rethrow_exception(to.broken());
       switch (engine_->try_take(0)) {
-        case take_result::taken:
-          engine_->work(0);
-          break;
+        case take_result::taken: engine_->work(0); break;
         case take_result::fenced:
-          if (engine_->await_inline([this] { return stopped(); }, deadline_after(limits_.timeout)) == wait_result::timed_out) {
+          if (engine_->await_inline([this] { return stopped(); }, deadline_after(limits_.timeout)) ==
+              wait_result::timed_out) {
             auto where = waited_for();
             where.stage = "transfer";
             throw timeout_error(concat("a copy to the device did not end within ", text(limits_.timeout)), where);
@@ -333,8 +315,9 @@ class feed_core {
   void check_held() {
     auto& turns = engine_->to().turns;
     if (turns.outstanding() >= turns.buffers() && !turns.is_ready())
-      throw all_held(concat("all ", turns.buffers(), " batches of this feed are held: let one go, or ask for more depth in "
-                                                     "transfer, before the next is asked for"));
+      throw all_held(concat("all ", turns.buffers(),
+                            " batches of this feed are held: let one go, or ask for more depth in "
+                            "transfer, before the next is asked for"));
   }
   // Recoverable: the feed stays as it is.
   struct all_held : error {
@@ -371,7 +354,7 @@ class feed_core {
   void fail(std::string_view message, const provenance& where) noexcept {
     failure_ = std::current_exception();
     interrupt();
-    observers_.notify(error_event{message, where});
+    listeners_.error(message, where);
   }
 
   // The state of a finished epoch is the beginning of the next.
@@ -383,14 +366,11 @@ class feed_core {
   void end_epoch(bool early) {
     in_epoch_ = false;
     if (early) interrupt();
-    if (!observers_.empty())
-      observers_.notify(epoch_event{epoch_, steps_told_, samples_told_, clock::now() - begun_at_, waited_});
+    listeners_.epoch_ends();
   }
 
   void tell_begin() {
-    if (std::exchange(begun_, true) || observers_.empty()) return;
     run_begin event;
-    event.description = description_;
     if (last_epoch_) event.epochs = *last_epoch_ + 1;
     if (!engine_->is_stream()) {
       event.steps_per_epoch = engine_->map().steps_per_epoch();
@@ -400,19 +380,16 @@ class feed_core {
     event.first_sample = state_.samples;
     if (!engine_->is_stream() && steps_left_ != 0)
       event.first_step = engine_->map()(engine_->to().turns.next_step()).step;
-    observers_.notify(event);
+    listeners_.epoch_begins(event);
   }
   void tell_batch(clock::time_point asked) {
     batch_event event;
     event.epoch = epoch_;
-    event.step = step_;
+    event.step = current_.step();
     event.samples = current_.size();
     event.wait = clock::now() - asked;
     if (!engine_->is_stream()) event.steps_in_epoch = engine_->map().steps_per_epoch();
-    steps_told_ += 1;
-    samples_told_ += event.samples;
-    waited_ += event.wait;
-    observers_.notify(event);
+    listeners_.batch(event);
   }
 
   static std::string text(std::chrono::nanoseconds time) {
@@ -427,26 +404,18 @@ class feed_core {
   bool own_pool_;
   feed_limits limits_;
   feed_state state_;  // what was delivered
-  observer_list observers_;
+  audience listeners_;
   batch current_;
   std::exception_ptr failure_;
-  std::string description_;
   std::optional<std::uint64_t> last_epoch_;
   std::uint64_t epoch_ = 0;
-  std::uint64_t step_ = 0;
   std::uint64_t steps_left_ = 0;
   bool in_epoch_ = false;
-  bool running_ = false;   // readers work from where the state is
+  bool running_ = false;  // readers work from where the state is
   bool resumed_ = false;
-  bool first_ = true;      // no batch since the last start
+  bool first_ = true;  // no batch since the last start
   bool timed_out_ = false;
   bool shut_ = false;
-  bool begun_ = false;
-  bool finished_ = false;
-  std::uint64_t steps_told_ = 0;
-  std::uint64_t samples_told_ = 0;
-  std::chrono::nanoseconds waited_{};
-  clock::time_point begun_at_{};
   std::atomic<bool> stop_requested_{false};
 
  public:

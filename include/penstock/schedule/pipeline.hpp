@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <ranges>
-#include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include <penstock/schedule/check.hpp>
-#include <penstock/schedule/dataset_source.hpp>
 #include <penstock/schedule/feed.hpp>
-#include <penstock/schedule/stream_source.hpp>
+#include <penstock/schedule/make_feed.hpp>
 #include <penstock/stage/batch.hpp>
 #include <penstock/stage/compute.hpp>
 #include <penstock/stage/partition.hpp>
@@ -36,116 +32,6 @@ inline constexpr bool is_pipeline = false;
 template <class Dataset, class... Stages>
 inline constexpr bool is_pipeline<pipeline<Dataset, Stages...>> = true;
 
-/// Holds what stands left of the first stage: an lvalue is referred to, an rvalue is owned, a view is copied.
-template <class Source>
-auto hold(Source&& source) {
-  using D = std::remove_cvref_t<Source>;
-  using whole = std::remove_reference_t<Source>;
-  if constexpr (describes_samples<D> || is_stream<D>) {
-    if constexpr (std::is_lvalue_reference_v<Source>)
-      return std::shared_ptr<whole>(std::shared_ptr<void>{}, &source);
-    else
-      return std::make_shared<D>(std::move(source));
-  } else if constexpr (std::ranges::view<D> || !std::is_lvalue_reference_v<Source>) {
-    return std::make_shared<range_dataset<D>>(range_dataset<D>(std::forward<Source>(source)));
-  } else {
-    using reference = range_reference<D>;
-    return std::make_shared<range_dataset<reference>>(range_dataset<reference>(reference(source)));
-  }
-}
-
-/// What a pipeline's feed is made of: schema of the stored samples, source of the samples.
-template <class Dataset, class Plan, class Transform, class Collate>
-struct source_of {
-  using schema_type = stored_schema<Dataset, Collate>;
-  using type = dataset_source<Dataset, Plan, Transform, Collate>;
-};
-template <class Factory, class Plan, class Transform, class Collate>
-struct source_of<stream_dataset<Factory>, Plan, Transform, Collate> {
-  using schema_type = typename stream_dataset<Factory>::schema_type;
-  using type = stream_source<stream_dataset<Factory>, Transform>;
-};
-template <class Factory, class Plan, class Transform, class Collate>
-struct source_of<const stream_dataset<Factory>, Plan, Transform, Collate>
-    : source_of<stream_dataset<Factory>, Plan, Transform, Collate> {};
-
-/// The feed of a pipeline that reaches transfer.
-template <class Dataset, class Partition, class Read, class Batch, class Transfer, class... Rest>
-struct feed_maker {
-  static constexpr bool streams = is_stream<std::remove_const_t<Dataset>>;
-  using parts = source_of<Dataset, decltype(Partition::order), decltype(Read::transform), decltype(Batch::collate)>;
-  using source_type = typename parts::type;
-  using schema_type = typename parts::schema_type;
-  using device_type = decltype(Transfer::device);
-  using feed_type = feed<schema_type, device_type>;
-
-  static feed_type make(std::shared_ptr<Dataset> dataset, const Partition& partition, const Read& read,
-                        const Batch& batch, const Transfer& transfer) {
-    partition.validate();
-    read.validate();
-    batch.validate();
-    transfer.validate();
-    const world where = partition.options.world;
-    const std::size_t capacity = batch.capacity(where.size);
-
-    std::shared_ptr<source_type> from;
-    schema_type schema;
-    if constexpr (streams) {
-      const shuffle how = partition.options.shuffle;
-      if (!how.is_none() && !how.is_window())
-        reject_option("partition", "shuffle", how.is_full() ? "full" : "blocks",
-                      "shuffle::none or shuffle::window(n): a stream has no random access");
-      from = std::make_shared<source_type>(dataset, partition.options.seed, how.block(), where, read.transform);
-      schema = from->schema();
-    } else {
-      if (!Partition::plan_is_given && partition.options.shuffle.is_window())
-        reject_option("partition", "shuffle", "window", "shuffle::full, blocks(n) or none: a window is for streams");
-      from = std::make_shared<source_type>(dataset, partition.plan_for(dataset->size()), partition.options.seed,
-                                           read.transform, batch.collate);
-      schema = collation<std::remove_const_t<Dataset>, decltype(Batch::collate)>::stored(*dataset, batch.collate);
-    }
-
-    const step_shape steps{from->positions(), batch.global(where.size), batch.options.last, 0};
-    if (!streams && steps.steps() == 0 && !batch.options.allow_empty)
-      reject_option("batch", steps.positions == 0 ? "number of samples" : "size", std::to_string(steps.positions == 0 ? 0 : steps.batch),
-                    steps.positions == 0
-                        ? std::string("1 or more: the dataset is empty (allow_empty permits epochs without a batch)")
-                        : concat("at most ", steps.positions, ", the number of samples, as the last incomplete batch is "
-                                                              "dropped (allow_empty permits epochs without a batch)"));
-
-    std::shared_ptr<reader_pool> pool = read.options.shared;
-    const bool own_pool = !pool && read.options.readers > 0;
-    if (own_pool) pool = reader_pool::make(read.options.readers);
-    ring_shape shape;
-    shape.host = transfer.host_depth();
-    shape.device = transfer.device_depth();
-    shape.readers = pool ? pool->size() : 1;
-    shape.ranges = streams ? 1 : static_cast<std::uint32_t>(std::min(std::bit_ceil(std::size_t{shape.readers}), std::bit_floor(capacity)));
-
-    using engine_type = engine<schema_type, device_type>;
-    auto to = std::make_shared<channel<schema_type, device_type>>(
-        transfer.device, batch_layout<schema_type>(std::move(schema), capacity), shape, transfer.options.consumer,
-        pool ? pool->waiting() : nullptr);
-    const std::uint64_t fingerprint =
-        mix(mix(from->fingerprint(), steps.batch), static_cast<std::uint64_t>(batch.options.last));
-    auto shared = std::make_shared<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),
-                                                batch.options.last == last_batch::pad);
-    feed_limits limits;
-    limits.timeout = read.timeout();
-    limits.first_timeout = read.first_timeout();
-    limits.next_epoch = read.options.next_epoch;
-    limits.drop_short = batch.options.last == last_batch::drop;
-    return feed_type(std::make_shared<feed_core<schema_type, device_type>>(
-        std::move(shared), std::move(pool), own_pool, limits, partition.options.seed, fingerprint));
-  }
-};
-
-template <class Dataset, class... Stages>
-struct feed_maker_of {};
-template <class Dataset, class Partition, class Read, class Batch, class Transfer, class... Rest>
-struct feed_maker_of<Dataset, Partition, Read, Batch, Transfer, Rest...>
-    : feed_maker<Dataset, Partition, Read, Batch, Transfer> {};
-
 /// What flows out of the stages after transfer.
 template <class Item, class Batch, class... Stages>
 struct flow {
@@ -163,8 +49,8 @@ struct flow_after_transfer : flow<Batch&, Batch, Rest...> {};
 
 /// A dataset and stages: a value that describes. Copies share the dataset and nothing else; it owns no thread.
 ///
-/// One that ends in `transfer` is started by its first `epoch()`, or as a feed of its own by `start()`. One that ends in
-/// `compute` or `reduce` is driven by `penstock::run`.
+/// One that ends in `transfer` is started by its first `epoch()`, or as a feed of its own by `start()`. One that ends
+/// in `compute` or `reduce` is driven by `penstock::run`.
 template <class Dataset, class... Stages>
 class pipeline {
  public:
@@ -188,10 +74,11 @@ class pipeline {
   const std::tuple<Stages...>& stages() const noexcept { return stages_; }
   std::tuple<Stages...>& stages() noexcept { return stages_; }
 
-  /// A feed of its own: validates all options, allocates everything, starts the readers. Throws `std::invalid_argument` for
-  /// a bad option before any thread starts.
+  /// A feed of its own: validates all options, allocates everything, starts the readers. Throws `std::invalid_argument`
+  /// for a bad option before any thread starts.
   auto start() const {
-    static_assert(feeds, "penstock: start() needs a pipeline that ends in transfer(device), this one gives no batches yet");
+    static_assert(feeds,
+                  "penstock: start() needs a pipeline that ends in transfer(device), this one gives no batches yet");
     if constexpr (feeds) {
       return [&]<std::size_t... I>(std::index_sequence<I...>) {
         return detail::feed_maker_of<Dataset, Stages...>::make(data_, std::get<I>(stages_)...);
@@ -203,9 +90,10 @@ class pipeline {
 
   /// The feed that the members below use, started now if it was not.
   decltype(auto) running() {
-    static_assert(last == stage_kind::transfer,
-                  "penstock: epoch() and its like give batches, for which the pipeline ends in transfer(device); one that ends "
-                  "in compute or reduce is driven by penstock::run");
+    static_assert(
+        last == stage_kind::transfer,
+        "penstock: epoch() and its like give batches, for which the pipeline ends in transfer(device); one that ends "
+        "in compute or reduce is driven by penstock::run");
     if constexpr (last == stage_kind::transfer) {
       if (!running_) running_ = std::make_unique<feed_type>(start());
       return *running_;
@@ -267,13 +155,15 @@ consteval bool check_stage(const pipeline<Dataset, Stages...>*, const Stage*) {
       return fits;
     } else if constexpr (is_cast<collate>) {
       constexpr bool fits = cast_fits<schema_of<Dataset>, collate>;
-      static_assert(fits, "penstock: batch's cast<...> has one element type, or keep, for each field, but upstream's samples "
-                          "have another number of fields");
+      static_assert(fits,
+                    "penstock: batch's cast<...> has one element type, or keep, for each field, but upstream's samples "
+                    "have another number of fields");
       return fits && check_transform<schema_of<Dataset>, transform>();
     } else {
       constexpr bool fits = collates_elements<Dataset, collate>;
-      static_assert(fits, "penstock: batch takes a collate with schema(dataset) and operator()(element, sample_view), for a "
-                          "dataset with element(index), such as a range; this collate and this dataset do not fit");
+      static_assert(fits,
+                    "penstock: batch takes a collate with schema(dataset) and operator()(element, sample_view), for a "
+                    "dataset with element(index), such as a range; this collate and this dataset do not fit");
       if constexpr (fits) return check_transform<stored_schema<Dataset, collate>, transform>();
       return false;
     }
@@ -289,13 +179,17 @@ consteval bool check_flow(const pipeline<Dataset, Stages...>*, const Stage*) {
     using item = typename flow_after_transfer<batch, Stages...>::type;
     if constexpr (Stage::kind == stage_kind::compute) {
       constexpr bool fits = computes<decltype(Stage::function), item, batch>;
-      static_assert(fits, "penstock: compute takes a function of what is upstream (a lease of the batch, or an earlier compute's "
-                          "result), but this one can be called neither with that nor with that and the batch");
+      static_assert(
+          fits,
+          "penstock: compute takes a function of what is upstream (a lease of the batch, or an earlier compute's "
+          "result), but this one can be called neither with that nor with that and the batch");
       return fits;
     } else {
       constexpr bool fits = folds<decltype(Stage::operation), decltype(Stage::initial), item>;
-      static_assert(fits, "penstock: reduce takes an operation (value, item), item being what is upstream (a lease of the batch, "
-                          "or a compute's result), but this one cannot be called so or gives another type than the value's");
+      static_assert(
+          fits,
+          "penstock: reduce takes an operation (value, item), item being what is upstream (a lease of the batch, "
+          "or a compute's result), but this one cannot be called so or gives another type than the value's");
       return fits;
     }
   } else {
@@ -306,19 +200,21 @@ consteval bool check_flow(const pipeline<Dataset, Stages...>*, const Stage*) {
 }  // namespace detail
 
 /// Puts a stage after a dataset: `data | partition({.seed = 7})`. Any dataset, stream or range of samples; an lvalue is
-/// referred to and must outlive all feeds, an rvalue is owned. (A reader that is abandoned because it never came back from
-/// `read` still looks at its dataset: what may hang should be owned.)
+/// referred to and must outlive all feeds, an rvalue is owned. (A reader that is abandoned because it never came back
+/// from `read` still looks at its dataset: what may hang should be owned.)
 template <class Source, stage Stage>
-  requires(!detail::is_pipeline<std::remove_cvref_t<Source>> && !std::same_as<std::remove_cvref_t<Source>, detail::rejected>)
+  requires(!detail::is_pipeline<std::remove_cvref_t<Source>> &&
+           !std::same_as<std::remove_cvref_t<Source>, detail::rejected>)
 auto operator|(Source&& source, Stage stage) {
   if constexpr (!detail::check_order<stage_kind::dataset, Stage::kind>()) {
     return detail::rejected{};
   } else if constexpr (!detail::check_source<Source>()) {
     return detail::rejected{};
   } else if constexpr (detail::is_stream<std::remove_cvref_t<Source>> && Stage::plan_is_given) {
-    static_assert(!Stage::plan_is_given,
-                  "penstock: partition takes a plan for a dataset with random access, upstream is a stream, which has an order "
-                  "of its own: leave the plan out, and say .shuffle = shuffle::none or shuffle::window(n)");
+    static_assert(
+        !Stage::plan_is_given,
+        "penstock: partition takes a plan for a dataset with random access, upstream is a stream, which has an order "
+        "of its own: leave the plan out, and say .shuffle = shuffle::none or shuffle::window(n)");
     return detail::rejected{};
   } else {
     auto held = detail::hold(std::forward<Source>(source));

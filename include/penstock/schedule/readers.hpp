@@ -40,12 +40,13 @@ class reader_client {
 
 /// Threads that read, for one feed or for several alive together (`read({.shared = pool})`).
 ///
-/// A reader takes a range only when its slot is free, of the feed that is least ahead, and waits with none in hand: a feed
-/// that is not consumed holds back its own slots and nobody else. Held by `std::shared_ptr`, see `make`.
+/// A reader takes a range only when its slot is free, of the feed that is least ahead, and waits with none in hand: a
+/// feed that is not consumed holds back its own slots and nobody else. Held by `std::shared_ptr`, see `make`.
 class reader_pool {
  public:
   static std::shared_ptr<reader_pool> make(int readers) {
-    if (readers < 1 || readers > 256) detail::reject_option("reader_pool", "readers", std::to_string(readers), "1 to 256");
+    if (readers < 1 || readers > 256)
+      detail::reject_option("reader_pool", "readers", std::to_string(readers), "1 to 256");
     return std::shared_ptr<reader_pool>(new reader_pool(static_cast<std::uint32_t>(readers)));
   }
   reader_pool(const reader_pool&) = delete;
@@ -57,8 +58,8 @@ class reader_pool {
     close();
     const auto deadline = deadline_after(std::chrono::nanoseconds(grace_.load(std::memory_order_relaxed)));
     for (std::uint32_t i = 0; i < size_; ++i) {
-      const bool left = shared_->leaving.wait(
-          [&] { return shared_->threads[i].left.load(std::memory_order_acquire); }, deadline);
+      const bool left =
+          shared_->leaving.wait([&] { return shared_->threads[i].left.load(std::memory_order_acquire); }, deadline);
       if (left)
         threads_[i].join();
       else
@@ -74,9 +75,7 @@ class reader_pool {
     change([&](client_list& clients) { clients.push_back(std::move(client)); });
   }
   void remove(const detail::reader_client* client) {
-    change([&](client_list& clients) {
-      std::erase_if(clients, [&](const auto& one) { return one.get() == client; });
-    });
+    change([&](client_list& clients) { std::erase_if(clients, [&](const auto& one) { return one.get() == client; }); });
   }
   /// How long the destructor waits for readers.
   void set_grace(std::chrono::nanoseconds grace) noexcept { grace_.store(grace.count(), std::memory_order_relaxed); }

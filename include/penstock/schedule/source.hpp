@@ -18,13 +18,13 @@ namespace penstock::detail {
 template <class Schema>
 struct fill_request {
   std::uint64_t epoch = 0;
-  std::uint64_t step = 0;           // of the feed's life: ranges of a stream are drawn in the order (step, range)
+  std::uint64_t step = 0;  // of the feed's life: ranges of a stream are drawn in the order (step, range)
   std::uint32_t range = 0;
-  std::uint64_t first = 0;          // position in the epoch's order
-  std::span<std::uint64_t> indices; // as many as rows are wanted; filled in by the source
+  std::uint64_t first = 0;           // position in the epoch's order
+  std::span<std::uint64_t> indices;  // as many as rows are wanted; filled in by the source
   batch_view<Schema> to;
   read_progress progress{};
-  gate<>* readers = nullptr;         // where those wait whose turn a stream passes on
+  gate<>* readers = nullptr;  // where those wait whose turn a stream passes on
 };
 
 struct fill_result {
@@ -39,8 +39,8 @@ struct reader_state {
   std::stop_token stop;  // renewed by the engine, while no reader is at work
 };
 
-/// The reading side of a feed, erased: called once for each range of samples. Stored schema, plan, transform and dataset
-/// are behind it, so that a feed's type knows only what its batches look like.
+/// The reading side of a feed, erased: called once for each range of samples. Stored schema, plan, transform and
+/// dataset are behind it, so that a feed's type knows only what its batches look like.
 template <class Schema>
 class source {
  public:

@@ -12,8 +12,8 @@ namespace penstock {
 
 /// Where a feed stands: what a checkpoint has to keep, beside the model, to go on with the very next sample.
 ///
-/// It counts what was delivered, not what was read ahead. A feed of the same dataset, plan and batch goes on from it with
-/// any number of readers, depth or replicas.
+/// It counts what was delivered, not what was read ahead. A feed of the same dataset, plan and batch goes on from it
+/// with any number of readers, depth or replicas.
 struct feed_state {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
@@ -30,8 +30,9 @@ struct feed_state {
   static feed_state parse(std::string_view text) {
     const std::string_view whole = text;
     const auto bad = [&] {
-      throw error(detail::concat("found \"", whole.substr(0, 80),
-                                 "\", wanted a feed's state: \"penstock-state 1 seed S epoch E samples N fingerprint F\""));
+      throw error(
+          detail::concat("found \"", whole.substr(0, 80),
+                         "\", wanted a feed's state: \"penstock-state 1 seed S epoch E samples N fingerprint F\""));
     };
     const auto word = [&](std::string_view wanted) {
       if (!text.starts_with(wanted)) bad();

@@ -19,8 +19,8 @@ namespace penstock::detail {
 
 /// A stream drawn in the order of the steps, shuffled within a window, and kept every `world.size`-th sample of.
 ///
-/// A reader takes a step's ticket only when the step is the next to be drawn, so one reader draws at a time, without a lock,
-/// and none waits with a ticket in hand. It passes the turn on before it writes the samples to their places.
+/// A reader takes a step's ticket only when the step is the next to be drawn, so one reader draws at a time, without a
+/// lock, and none waits with a ticket in hand. It passes the turn on before it writes the samples to their places.
 template <class Stream, class Transform>
 class stream_source final : public source<typename Stream::schema_type> {
   using schema_type = typename Stream::schema_type;

@@ -36,15 +36,16 @@ inline std::vector<int> allowed_cpus() {
   return result;
 }
 
-/// Starts a thread of ours: named, deaf to signals (they are the application's), with fine timers, and begun on a CPU of its
-/// own where there are enough, since fresh threads tend to stay with their creator for milliseconds.
+/// Starts a thread of ours: named, deaf to signals (they are the application's), with fine timers, and begun on a CPU
+/// of its own where there are enough, since fresh threads tend to stay with their creator for milliseconds.
 template <class Body>
 std::thread start_thread(std::string name, const std::vector<int>& cpus, std::size_t number, Body body) {
 #if defined(__linux__)
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  // What a thread's own fault raises must reach its handler, a debugger's or a sanitizer's, and profilers sample us, too.
+  // What a thread's own fault raises must reach its handler, a debugger's or a sanitizer's, and profilers sample us,
+  // too.
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF}) sigdelset(&all, own);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const int here = sched_getcpu();

@@ -20,14 +20,15 @@ namespace penstock {
 enum class longer { error, cut };
 
 struct pad_options {
-  std::size_t length = 0;                            ///< elements of the longest sequence, at least 1
+  std::size_t length = 0;  ///< elements of the longest sequence, at least 1
   penstock::longer longer = penstock::longer::error;
 };
 
 /// A collate for sequences of varying length: `batch(32, pad_to({.length = 128}))`.
 ///
-/// For a range of samples whose rows (vectors, spans) differ in length. Each row field becomes two: its elements, padded
-/// with zeros up to `length`, and a mask of as many bytes, 1 where there is an element. Other fields stay as they are.
+/// For a range of samples whose rows (vectors, spans) differ in length. Each row field becomes two: its elements,
+/// padded with zeros up to `length`, and a mask of as many bytes, 1 where there is an element. Other fields stay as
+/// they are.
 class pad_to {
  public:
   explicit pad_to(pad_options options) : options_(options) {

@@ -11,9 +11,9 @@
 namespace penstock {
 
 struct partition_options {
-  std::uint64_t seed = 0;                             ///< of the order and of every sample's random stream
+  std::uint64_t seed = 0;                               ///< of the order and of every sample's random stream
   penstock::shuffle shuffle = penstock::shuffle::full;  ///< ignored where a plan is given
-  penstock::world world = {};                         ///< which replica of how many this is
+  penstock::world world = {};                           ///< which replica of how many this is
 };
 
 /// Which samples make which step: seed, shuffle and world. Takes a dataset, gives indices.

@@ -63,8 +63,8 @@ struct read_stage {
 inline read_stage<> read(read_options options = {}) { return {std::move(options), {}}; }
 
 /// `transform(sample)` or `transform(sample, random)` is called by a reader for each sample after it was read, with its
-/// views (a tuple, `auto [x, y] = sample;`), to change it in place, and with the sample's own random stream: the draws are
-/// the same for any number of readers. It is called by several readers at once.
+/// views (a tuple, `auto [x, y] = sample;`), to change it in place, and with the sample's own random stream: the draws
+/// are the same for any number of readers. It is called by several readers at once.
 template <class Transform>
 read_stage<Transform> read(read_options options, Transform transform) {
   return {std::move(options), std::move(transform)};

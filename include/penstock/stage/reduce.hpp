@@ -16,8 +16,8 @@ struct reduce_stage {
   Operation operation;
 };
 
-/// Folds what is upstream into one value an epoch, beginning with `initial`, in step order. `operation(value, item)` either
-/// returns the new value or, taking `value` by reference and returning nothing, changes it in place.
+/// Folds what is upstream into one value an epoch, beginning with `initial`, in step order. `operation(value, item)`
+/// either returns the new value or, taking `value` by reference and returning nothing, changes it in place.
 template <class Value, class Operation>
 reduce_stage<std::decay_t<Value>, std::decay_t<Operation>> reduce(Value&& initial, Operation&& operation) {
   return {std::forward<Value>(initial), std::forward<Operation>(operation)};
@@ -26,8 +26,8 @@ reduce_stage<std::decay_t<Value>, std::decay_t<Operation>> reduce(Value&& initia
 namespace detail {
 
 template <class Operation, class Value, class Item>
-inline constexpr bool folds = std::is_invocable_v<Operation&, Value&, Item> ||
-                              std::is_invocable_r_v<Value, Operation&, Value&&, Item>;
+inline constexpr bool folds =
+    std::is_invocable_v<Operation&, Value&, Item> || std::is_invocable_r_v<Value, Operation&, Value&&, Item>;
 
 template <class Operation, class Value, class Item>
 void call_reduce(Operation& operation, Value& value, Item&& item) {

@@ -15,8 +15,8 @@ namespace penstock {
 
 template <class Device>
 struct transfer_options {
-  /// Batches in existence: buffers on the device, and as many slots on the host. 2 is double buffering; 3 hides the delay
-  /// with which the end of a copy is noticed.
+  /// Batches in existence: buffers on the device, and as many slots on the host. 2 is double buffering; 3 hides the
+  /// delay with which the end of a copy is noticed.
   int depth = 3;
   /// Slots on the host, if not `depth`.
   int host_depth = 0;
@@ -35,9 +35,7 @@ struct transfer_stage {
   std::uint32_t host_depth() const {
     return static_cast<std::uint32_t>(options.host_depth != 0 ? options.host_depth : options.depth);
   }
-  std::uint32_t device_depth() const {
-    return separate_device<Device> ? static_cast<std::uint32_t>(options.depth) : 0;
-  }
+  std::uint32_t device_depth() const { return separate_device<Device> ? static_cast<std::uint32_t>(options.depth) : 0; }
   void validate() const {
     if (options.depth < 1 || options.depth > 64)
       detail::reject_option("transfer", "depth", std::to_string(options.depth), "1 to 64");

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <penstock/observe/observer.hpp>
+#include <penstock/sample/error.hpp>
+
+namespace penstock::detail {
+
+/// The observers of a feed, and what they are told when: one beginning, batches and epochs, one end. Nothing is counted
+/// while there are none.
+class audience {
+  using clock = std::chrono::steady_clock;
+
+ public:
+  template <class Observer>
+  void add(Observer&& observer) {
+    observers_.add(std::forward<Observer>(observer));
+  }
+  bool empty() const noexcept { return observers_.empty(); }
+  void describe_as(std::string text) { description_ = std::move(text); }
+
+  /// The first time also that the run begins.
+  void epoch_begins(run_begin event) {
+    event.description = description_;
+    if (!std::exchange(begun_, true) && !observers_.empty()) observers_.notify(event);
+    epoch_ = event.first_epoch;
+    steps_ = samples_ = 0;
+    waited_ = {};
+    begun_at_ = clock::now();
+  }
+  void batch(batch_event event) {
+    steps_ += 1;
+    samples_ += event.samples;
+    waited_ += event.wait;
+    step_ = event.step;
+    observers_.notify(event);
+  }
+  void metric(std::string_view name, double value) {
+    if (!observers_.empty()) observers_.notify(metric_event{name, value, epoch_, step_});
+  }
+  void epoch_ends() {
+    if (!observers_.empty())
+      observers_.notify(epoch_event{epoch_, steps_, samples_, clock::now() - begun_at_, waited_});
+  }
+  void error(std::string_view message, const provenance& where) noexcept {
+    observers_.notify(error_event{message, where});
+  }
+  /// Only the first time, and only if there was a beginning.
+  void run_ends(std::string_view reason) {
+    if (std::exchange(finished_, true) || !begun_) return;
+    observers_.notify(run_end{reason});
+  }
+
+ private:
+  observer_list observers_;
+  std::string description_;
+  bool begun_ = false;
+  bool finished_ = false;
+  std::uint64_t epoch_ = 0;
+  std::uint64_t step_ = 0;
+  std::uint64_t steps_ = 0;
+  std::uint64_t samples_ = 0;
+  std::chrono::nanoseconds waited_{};
+  clock::time_point begun_at_{};
+};
+
+}  // namespace penstock::detail

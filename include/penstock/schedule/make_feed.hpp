@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <ranges>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <penstock/schedule/dataset_source.hpp>
+#include <penstock/schedule/feed.hpp>
+#include <penstock/schedule/stream_source.hpp>
+#include <penstock/stage/batch.hpp>
+#include <penstock/stage/partition.hpp>
+#include <penstock/stage/read.hpp>
+#include <penstock/stage/transfer.hpp>
+
+/// From the values that describe a pipeline to a feed that runs.
+namespace penstock::detail {
+
+/// Holds what stands left of the first stage: an lvalue is referred to, an rvalue is owned, a view is copied.
+template <class Source>
+auto hold(Source&& source) {
+  using D = std::remove_cvref_t<Source>;
+  using whole = std::remove_reference_t<Source>;
+  if constexpr (describes_samples<D> || is_stream<D>) {
+    if constexpr (std::is_lvalue_reference_v<Source>)
+      return std::shared_ptr<whole>(std::shared_ptr<void>{}, &source);
+    else
+      return std::make_shared<D>(std::move(source));
+  } else if constexpr (std::ranges::view<D> || !std::is_lvalue_reference_v<Source>) {
+    return std::make_shared<range_dataset<D>>(range_dataset<D>(std::forward<Source>(source)));
+  } else {
+    using reference = range_reference<D>;
+    return std::make_shared<range_dataset<reference>>(range_dataset<reference>(reference(source)));
+  }
+}
+
+/// What a pipeline's feed is made of: schema of the stored samples, source of the samples.
+template <class Dataset, class Plan, class Transform, class Collate>
+struct source_of {
+  using schema_type = stored_schema<Dataset, Collate>;
+  using type = dataset_source<Dataset, Plan, Transform, Collate>;
+};
+template <class Factory, class Plan, class Transform, class Collate>
+struct source_of<stream_dataset<Factory>, Plan, Transform, Collate> {
+  using schema_type = typename stream_dataset<Factory>::schema_type;
+  using type = stream_source<stream_dataset<Factory>, Transform>;
+};
+template <class Factory, class Plan, class Transform, class Collate>
+struct source_of<const stream_dataset<Factory>, Plan, Transform, Collate>
+    : source_of<stream_dataset<Factory>, Plan, Transform, Collate> {};
+
+/// The feed of a pipeline that reaches transfer.
+template <class Dataset, class Partition, class Read, class Batch, class Transfer, class... Rest>
+struct feed_maker {
+  static constexpr bool streams = is_stream<std::remove_const_t<Dataset>>;
+  using parts = source_of<Dataset, decltype(Partition::order), decltype(Read::transform), decltype(Batch::collate)>;
+  using source_type = typename parts::type;
+  using schema_type = typename parts::schema_type;
+  using device_type = decltype(Transfer::device);
+  using feed_type = feed<schema_type, device_type>;
+
+  static feed_type make(std::shared_ptr<Dataset> dataset, const Partition& partition, const Read& read,
+                        const Batch& batch, const Transfer& transfer) {
+    partition.validate();
+    read.validate();
+    batch.validate();
+    transfer.validate();
+    const world where = partition.options.world;
+    const std::size_t capacity = batch.capacity(where.size);
+
+    std::shared_ptr<source_type> from;
+    schema_type schema;
+    if constexpr (streams) {
+      const shuffle how = partition.options.shuffle;
+      if (!how.is_none() && !how.is_window())
+        reject_option("partition", "shuffle", how.is_full() ? "full" : "blocks",
+                      "shuffle::none or shuffle::window(n): a stream has no random access");
+      from = std::make_shared<source_type>(dataset, partition.options.seed, how.block(), where, read.transform);
+      schema = from->schema();
+    } else {
+      if (!Partition::plan_is_given && partition.options.shuffle.is_window())
+        reject_option("partition", "shuffle", "window", "shuffle::full, blocks(n) or none: a window is for streams");
+      from = std::make_shared<source_type>(dataset, partition.plan_for(dataset->size()), partition.options.seed,
+                                           read.transform, batch.collate);
+      schema = collation<std::remove_const_t<Dataset>, decltype(Batch::collate)>::stored(*dataset, batch.collate);
+    }
+
+    const step_shape steps{from->positions(), batch.global(where.size), batch.options.last, 0};
+    if (!streams && steps.steps() == 0 && !batch.options.allow_empty)
+      reject_option("batch", steps.positions == 0 ? "number of samples" : "size",
+                    std::to_string(steps.positions == 0 ? 0 : steps.batch),
+                    steps.positions == 0
+                        ? std::string("1 or more: the dataset is empty (allow_empty permits epochs without a batch)")
+                        : concat("at most ", steps.positions,
+                                 ", the number of samples, as the last incomplete batch is "
+                                 "dropped (allow_empty permits epochs without a batch)"));
+
+    std::shared_ptr<reader_pool> pool = read.options.shared;
+    const bool own_pool = !pool && read.options.readers > 0;
+    if (own_pool) pool = reader_pool::make(read.options.readers);
+    ring_shape shape;
+    shape.host = transfer.host_depth();
+    shape.device = transfer.device_depth();
+    shape.readers = pool ? pool->size() : 1;
+    shape.ranges =
+        streams
+            ? 1
+            : static_cast<std::uint32_t>(std::min(std::bit_ceil(std::size_t{shape.readers}), std::bit_floor(capacity)));
+
+    using engine_type = engine<schema_type, device_type>;
+    auto to = std::make_shared<channel<schema_type, device_type>>(
+        transfer.device, batch_layout<schema_type>(std::move(schema), capacity), shape, transfer.options.consumer,
+        pool ? pool->waiting() : nullptr);
+    const std::uint64_t fingerprint =
+        mix(mix(from->fingerprint(), steps.batch), static_cast<std::uint64_t>(batch.options.last));
+    auto shared = std::make_shared<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),
+                                                batch.options.last == last_batch::pad);
+    feed_limits limits;
+    limits.timeout = read.timeout();
+    limits.first_timeout = read.first_timeout();
+    limits.next_epoch = read.options.next_epoch;
+    limits.drop_short = batch.options.last == last_batch::drop;
+    return feed_type(std::make_shared<feed_core<schema_type, device_type>>(
+        std::move(shared), std::move(pool), own_pool, limits, partition.options.seed, fingerprint));
+  }
+};
+
+template <class Dataset, class... Stages>
+struct feed_maker_of {};
+template <class Dataset, class Partition, class Read, class Batch, class Transfer, class... Rest>
+struct feed_maker_of<Dataset, Partition, Read, Batch, Transfer, Rest...>
+    : feed_maker<Dataset, Partition, Read, Batch, Transfer> {};
+
+}  // namespace penstock::detail
