@@ -20,7 +20,10 @@ using row = std::tuple<std::array<double, 2>, float>;
 
 std::vector<row> rows(std::size_t count) {
   std::vector<row> result;
-  for (std::size_t i = 0; i < count; ++i) result.push_back({{1.0 * i, 2.0 * i}, 3.0f * i});
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto x = static_cast<float>(i);
+    result.push_back({{x, 2 * x}, 3 * x});
+  }
   return result;
 }
 
@@ -91,7 +94,7 @@ TEST(from_matlab, transforms_and_combinations) {
 
 TEST(from_matlab, gop_over_batches) {
   const auto ds = rows(1000);
-  const auto size = [](auto& batch) { return 1.0 * batch.size(); };
+  const auto size = [](auto& batch) { return static_cast<double>(batch.size()); };
   auto p = ds | partition() | read() | batch(256) | transfer(device) | compute(size) | reduce(0.0, std::plus<>{});
   EXPECT_EQ(run(p).value(), 1000.0);
 }

@@ -87,8 +87,8 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   std::byte* data(std::uint32_t slot) const noexcept { return slots_[slot].memory.data(); }
 
   /// `has_turn(step)`: whether the source has anything for the step now.
-  template <class HasTurn>
-  take_result try_take(std::uint32_t reader, ticket& out, const HasTurn& has_turn) {
+  template <class HasTurn = ring<>::always>
+  take_result try_take(std::uint32_t reader, ticket& out, const HasTurn& has_turn = {}) {
     if (is_broken()) return take_result::none;
     return turns.try_take(reader, out, [this](std::uint32_t slot) { return fence_passed(slot); }, has_turn);
   }

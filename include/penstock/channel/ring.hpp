@@ -58,11 +58,11 @@ class ring {
     return static_cast<std::uint32_t>(word & ((1u << index_bits) - 1));
   }
 
+ public:
   struct always {
     constexpr bool operator()(std::uint64_t) const noexcept { return true; }
   };
 
- public:
   static constexpr std::uint32_t most_buffers = 64;
 
   /// Begins parked, at step 0. `pool`: where readers wait who serve other rings, too; by default a gate of the ring's

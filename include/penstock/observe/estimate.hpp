@@ -110,7 +110,7 @@ class progress_estimate {
 
   // In floating point: epochs times steps may be more than an integer holds.
   double total_steps() const {
-    return static_cast<double>(*steps_per_epoch_) * (epochs_ ? static_cast<double>(*epochs_) : 1.0);
+    return static_cast<double>(*steps_per_epoch_) * static_cast<double>(epochs_.value_or(1));
   }
   double done_steps() const {
     const double before = epochs_ ? static_cast<double>(epoch_) * static_cast<double>(*steps_per_epoch_) : 0.0;

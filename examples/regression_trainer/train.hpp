@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <stop_token>
+
+#include "checkpoint.hpp"
+
+namespace trainer {
+
+/// How a run ends; the program's exit status.
+enum class ending { done = 0, error = 1, early_stop = 10, not_a_number = 11, timeout = 12, interrupted = 130 };
+
+/// Trains until it is done or something ends it, and prints the report. However it ends, best.ckpt, last.ckpt and
+/// loss.svg are in the folder `s.out`, whole. `from`: the checkpoint to go on from.
+ending train(const settings& s, std::optional<checkpoint> from, const parts& data, std::stop_token stop);
+
+}  // namespace trainer
