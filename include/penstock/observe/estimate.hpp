@@ -26,7 +26,8 @@ class progress_estimate {
   explicit progress_estimate(seconds memory = seconds{30}) : steps_(memory), samples_(memory), waits_(memory) {}
 
   void begin(const run_begin& event, time_point now) {
-    epochs_ = event.epochs;
+    epochs_known_ = event.epochs.has_value();
+    epochs_ = event.epochs.value_or(1);
     steps_per_epoch_ = event.steps_per_epoch;
     epoch_ = first_epoch_ = event.first_epoch;
     step_ = first_step_ = event.first_step;
@@ -71,7 +72,7 @@ class progress_estimate {
 
   std::uint64_t current_epoch() const noexcept { return epoch_; }
   std::uint64_t steps_done() const noexcept { return step_; }  ///< of the current epoch
-  std::optional<std::uint64_t> epochs() const noexcept { return epochs_; }
+  std::optional<std::uint64_t> epochs() const noexcept { return epochs_known_ ? std::optional(epochs_) : std::nullopt; }
   std::optional<std::uint64_t> steps_per_epoch() const noexcept { return steps_per_epoch_; }
 
   std::optional<double> batches_per_second() const { return steps_.per_second(); }
@@ -89,8 +90,8 @@ class progress_estimate {
   std::optional<seconds> time_left() const {
     if (!steps_per_epoch_) return std::nullopt;
     auto left = steps_.time_for(std::max(total_steps() - done_steps(), 0.0));
-    if (left && epochs_ && pause_count_ > 0 && epoch_ + 1 < *epochs_) {
-      *left += pauses_ * (static_cast<double>(*epochs_ - epoch_ - 1) / static_cast<double>(pause_count_));
+    if (left && epochs_known_ && pause_count_ > 0 && epoch_ + 1 < epochs_) {
+      *left += pauses_ * (static_cast<double>(epochs_ - epoch_ - 1) / static_cast<double>(pause_count_));
     }
     return left;
   }
@@ -109,16 +110,16 @@ class progress_estimate {
   }
 
   // In floating point: epochs times steps may be more than an integer holds.
-  double total_steps() const {
-    return static_cast<double>(*steps_per_epoch_) * static_cast<double>(epochs_.value_or(1));
-  }
+  double total_steps() const { return static_cast<double>(*steps_per_epoch_) * static_cast<double>(epochs_); }
   double done_steps() const {
-    const double before = epochs_ ? static_cast<double>(epoch_) * static_cast<double>(*steps_per_epoch_) : 0.0;
+    const double before = epochs_known_ ? static_cast<double>(epoch_) * static_cast<double>(*steps_per_epoch_) : 0.0;
     return before + static_cast<double>(step_);
   }
 
   rate_estimate steps_, samples_, waits_;
-  std::optional<std::uint64_t> epochs_, steps_per_epoch_;
+  std::optional<std::uint64_t> steps_per_epoch_;
+  std::uint64_t epochs_ = 1;  // a number and a flag: g++ 12 warns falsely about an optional here
+  bool epochs_known_ = false;
   std::uint64_t first_epoch_ = 0, first_step_ = 0, epoch_ = 0, step_ = 0;
   std::uint64_t in_hand_ = 0;  // samples of the batch that is being computed on
   bool begun_ = false, computing_ = false, between_epochs_ = false;
