@@ -19,7 +19,7 @@ namespace penstock {
 struct read_context {
   philox& random;               ///< the sample's own stream: a function of seed, epoch and sample index
   std::uint64_t epoch;          ///< from 0
-  const std::stop_token& stop;  ///< requested when the feed is stopped, begins anew or ends: for reads that can block
+  const std::stop_token& stop;  ///< requested when the feed is stopped or ends, or waits to begin anew
 };
 
 /// Told by a reader which sample it reads, and asked whether to go on. Reads of one range share one.

@@ -27,7 +27,7 @@ class progress_estimate {
 
   void begin(const run_begin& event, time_point now) {
     epochs_known_ = event.epochs.has_value();
-    epochs_ = event.epochs.value_or(1);
+    epochs_ = epochs_known_ ? *event.epochs : 1;
     steps_per_epoch_ = event.steps_per_epoch;
     epoch_ = first_epoch_ = event.first_epoch;
     step_ = first_step_ = event.first_step;
@@ -37,6 +37,13 @@ class progress_estimate {
     total_steps_ = total_samples_ = 0;
     total_wait_ = seconds{0};
   }
+
+  /// Where the caller knows more than the event.
+  void expect_epochs(std::uint64_t epochs) {
+    epochs_known_ = true;
+    epochs_ = epochs;
+  }
+  void expect_steps(std::uint64_t per_epoch) { steps_per_epoch_ = per_epoch; }
 
   void batch(const batch_event& event, time_point now) {
     if (!begun_) begin({.first_epoch = event.epoch, .first_step = event.step}, now);

@@ -56,11 +56,10 @@ class progress_bar {
   }
 
   void on_begin(const run_begin& event) {
-    run_begin known = event;
-    if (options_.epochs) known.epochs = options_.epochs;
-    if (options_.steps_per_epoch) known.steps_per_epoch = options_.steps_per_epoch;
     drawn_at_ = options_.clock();
-    estimate_.begin(known, drawn_at_);
+    estimate_.begin(event, drawn_at_);
+    if (options_.epochs) estimate_.expect_epochs(*options_.epochs);
+    if (options_.steps_per_epoch) estimate_.expect_steps(*options_.steps_per_epoch);
     running_ = true;
     if (terminal_) draw(drawn_at_);
   }

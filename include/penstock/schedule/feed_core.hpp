@@ -33,6 +33,7 @@ class feed_core {
  public:
   using batch = lease<Schema, Device>;
   static constexpr std::uint64_t unbounded = std::uint64_t{1} << 54;
+  static constexpr std::chrono::nanoseconds told_to_stop_after = std::chrono::milliseconds(100);
 
   feed_core(std::shared_ptr<engine<Schema, Device>> shared, std::shared_ptr<reader_pool> pool, bool own_pool,
             feed_limits limits, std::uint64_t seed, std::uint64_t fingerprint)
@@ -239,8 +240,8 @@ class feed_core {
   void restart(std::uint64_t epoch, std::uint64_t position) {
     auto& to = engine_->to();
     interrupt();
-    // A read that can block may be told to; what is allocated for it is allocated here, where a loop was left early.
-    if (engine_->from().takes_stop() && !to.turns.quiet()) engine_->stop_reads();
+    // A read that does not end by itself in a while is told to; the next token that is needed then is allocated.
+    if (engine_->from().takes_stop() && !wait_quiet(told_to_stop_after)) engine_->stop_reads();
     if (!wait_quiet(limits_.timeout)) {
       timed_out_ = true;
       throw timeout_error(concat("readers did not come back within ", text(limits_.timeout),
@@ -371,7 +372,7 @@ class feed_core {
 
   void tell_begin() {
     run_begin event;
-    if (last_epoch_) event.epochs = *last_epoch_ + 1;
+    if (last_epoch_ && *last_epoch_ < unbounded) event.epochs = *last_epoch_ + 1;
     if (!engine_->is_stream()) {
       event.steps_per_epoch = engine_->map().steps_per_epoch();
       event.samples_per_epoch = engine_->from().positions();
