@@ -22,6 +22,8 @@
 #include <penstock/dataset/atomic_file.hpp>
 #include <penstock/sample/philox.hpp>
 
+#include "../support/temporary_directory.hpp"
+
 namespace {
 
 using bytes = std::vector<std::byte>;
@@ -47,20 +49,12 @@ std::string error_of(Body&& body) {
 
 class atomic_file : public testing::Test {
  protected:
-  atomic_file() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-atomic-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
-    folder = pattern;
-    path = folder + "/state";
-  }
-  ~atomic_file() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-  }
   std::ptrdiff_t files() const {
     return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
   }
-  std::string folder, path;
+  const penstock_test::temporary_directory directory;
+  const std::string folder = directory.path();
+  const std::string path = directory / "state";
 };
 
 TEST_F(atomic_file, takes_its_name_when_it_is_committed) {

@@ -17,32 +17,9 @@
 #include <penstock/sample/error.hpp>
 #include <penstock/sample/tensor_view.hpp>
 
+#include "../support/temporary_directory.hpp"
+
 namespace penstock_test {
-
-/// A directory of one's own, gone at the end.
-class temporary_directory {
- public:
-  temporary_directory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    path_ = pattern;
-  }
-  temporary_directory(const temporary_directory&) = delete;
-  temporary_directory& operator=(const temporary_directory&) = delete;
-  ~temporary_directory() { std::filesystem::remove_all(path_); }
-
-  std::string file(std::string_view name) const { return (path_ / name).string(); }
-  std::string file(std::string_view name, std::string_view content) const {
-    std::ofstream out(path_ / name, std::ios::binary);
-    out.write(content.data(), static_cast<std::streamsize>(content.size()));
-    out.close();
-    if (!out) throw std::runtime_error("cannot write a test's file");
-    return file(name);
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 using numbers = std::vector<double>;
 

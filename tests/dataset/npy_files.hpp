@@ -21,27 +21,11 @@
 
 #include <penstock/dataset/npy.hpp>
 
+#include "../support/temporary_directory.hpp"
+
 namespace npy_test {
 
-/// A directory of this object's own, gone with it.
-class temporary_directory {
- public:
-  temporary_directory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-npy-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
-    path_ = pattern;
-  }
-  temporary_directory(const temporary_directory&) = delete;
-  ~temporary_directory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using penstock_test::temporary_directory;
 
 inline std::string write_file(const std::string& path, std::string_view bytes) {
   std::ofstream out(path, std::ios::binary);

@@ -19,26 +19,11 @@
 #include <system_error>
 #include <vector>
 
+#include "../support/temporary_directory.hpp"
+
 namespace program_test {
 
-/// A directory of this object's own, gone with it.
-class temporary_directory {
- public:
-  temporary_directory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-trainer-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
-    path_ = pattern;
-  }
-  temporary_directory(const temporary_directory&) = delete;
-  ~temporary_directory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
-
- private:
-  std::string path_;
-};
+using penstock_test::temporary_directory;
 
 inline std::string content(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

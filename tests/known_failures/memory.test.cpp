@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "../support/temporary_directory.hpp"
 #include "support.hpp"
 
 namespace {
@@ -149,24 +150,7 @@ TEST(known_failures, MEM_3_a_slow_consumer_holds_back_the_readers) {
 
 // ---- descriptors
 
-class temporary_directory {
- public:
-  temporary_directory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "penstock-known-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a temporary directory");
-    path_ = pattern;
-  }
-  temporary_directory(const temporary_directory&) = delete;
-  ~temporary_directory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string file(std::uint64_t index) const { return path_ + "/" + std::to_string(index); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using penstock_test::temporary_directory;
 
 constexpr std::uint64_t files = 2000;
 
@@ -215,7 +199,7 @@ class descriptors : public testing::Test {
 
   void write(std::uint64_t i, bool whole) const {
     const std::uint64_t content[2] = {i, i};
-    const std::unique_ptr<std::FILE, closer> file(std::fopen(directory_.file(i).c_str(), "wb"));
+    const std::unique_ptr<std::FILE, closer> file(std::fopen(directory_.file(std::to_string(i)).c_str(), "wb"));
     ASSERT_TRUE(file);
     std::fwrite(content, sizeof(std::uint64_t), whole ? 2 : 1, file.get());
   }
@@ -257,7 +241,7 @@ TEST_F(descriptors, MEM_4_also_when_every_tenth_file_is_corrupt) {
         (void)all_of(images_feed.epoch(epoch));
       } catch (const penstock::error& caught) {
         EXPECT_EQ(caught.problem().substr(0, 9), "cut short") << caught.what();
-        EXPECT_EQ(caught.where().path, directory_.file(caught.where().sample.value()));
+        EXPECT_EQ(caught.where().path, directory_.file(std::to_string(caught.where().sample.value())));
         ++errors;
       }
       EXPECT_LE(open_descriptors(), before + 2 * readers);
