@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no tsan: one thread
 // How columns of text become numbers.
 #include <penstock/dataset/csv_column.hpp>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no tsan: one thread
 // Which columns are used, and what is wrong with files and options.
 #include <penstock/dataset/csv_layout.hpp>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no tsan: one thread
 // Real files with oddities, as tests/real_inputs.sh fetches them. Wanted sizes and sums are those that Python's csv
 // module gives for the same files.
 #include <gtest/gtest.h>

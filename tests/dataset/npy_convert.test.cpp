@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no tsan: one thread
 #include <gtest/gtest.h>
 
 #include <cmath>

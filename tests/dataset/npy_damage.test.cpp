@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no tsan: one thread
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no tsan: one thread
 #include <penstock/observe/estimate.hpp>
 
 #include <gtest/gtest.h>
