@@ -66,12 +66,21 @@ inline std::string ratio(double ours, double theirs) {
   return text;
 }
 
-/// Puts the calling thread on the n-th CPU that it may run on, if there is one.
+/// The CPUs that the program was started with; asked for before any thread is pinned, since threads inherit the pin.
+inline const cpu_set_t& allowed() {
+  static const cpu_set_t mask = [] {
+    cpu_set_t now;
+    CPU_ZERO(&now);
+    sched_getaffinity(0, sizeof(now), &now);
+    return now;
+  }();
+  return mask;
+}
+
+/// Puts the calling thread on the n-th CPU that the program may run on, if there is one.
 inline void pin(int n) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || n-- != 0) continue;
+    if (!CPU_ISSET(cpu, &allowed()) || n-- != 0) continue;
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
@@ -83,6 +92,7 @@ inline void pin(int n) {
 /// Runs everything that was registered, interleaved; `close(table)` prints the closing line.
 template <class Close>
 int run(int argc, char** argv, Close close) {
+  allowed();
   std::vector<char*> arguments(argv, argv + argc);
   std::string interleaved = "--benchmark_enable_random_interleaving=true";
   std::string repetitions = "--benchmark_repetitions=7";

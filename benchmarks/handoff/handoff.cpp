@@ -142,7 +142,7 @@ struct line {
 
 template <class Contestant>
 void hand_over(benchmark::State& state, std::uint32_t capacity) {
-  constexpr int items = 100'000;
+  constexpr int items = 20'000;
   for (auto _ : state) {
     Contestant between(capacity);
     std::atomic<bool> go{false};
@@ -163,7 +163,7 @@ void hand_over(benchmark::State& state, std::uint32_t capacity) {
 
 template <class Contestant>
 void alone(benchmark::State& state, std::uint32_t capacity) {
-  constexpr int items = 100'000;
+  constexpr int items = 20'000;
   for (auto _ : state) {
     Contestant between(capacity);
     const auto begin = clock_type::now();
