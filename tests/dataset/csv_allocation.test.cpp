@@ -13,24 +13,12 @@
 
 #include <penstock/dataset/csv.hpp>
 
+#include "../support/counted_allocations.hpp"
 #include "csv_support.hpp"
 
 namespace {
 
-std::atomic<std::size_t> allocations{0};
-
-}  // namespace
-
-// Not inlined: g++ 12 then takes the pair for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-
-namespace {
+using laws::allocations;
 
 using penstock::csv_mode;
 

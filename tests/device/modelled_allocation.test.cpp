@@ -9,20 +9,11 @@
 #include <gtest/gtest.h>
 #include <penstock/device/modelled.hpp>
 
-namespace {
-std::atomic<std::size_t> allocations = 0;
-}
-
-// Not inlined: g++ would take new and free in one function for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "../support/counted_allocations.hpp"
 
 namespace {
+
+using laws::allocations;
 
 using namespace std::chrono_literals;
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../support/counted_allocations.hpp"
 #include "configurations.hpp"
-#include "counted_allocations.hpp"
 #include "threads.hpp"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "../laws/configurations.hpp"
-#include "../laws/counted_allocations.hpp"
+#include "../support/counted_allocations.hpp"
 
 namespace {
 

@@ -74,8 +74,8 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   using stored = stored_schema<Dataset, Collate>;
   static constexpr bool collates = !is_cast<Collate>;
 
-  // A collate asks the dataset for elements, not for samples of one shape.
   struct no_schema {};
+  // Samples are read straight into their places: no collate, which asks for elements, and no cast.
   static constexpr bool direct = [] {
     if constexpr (collates)
       return false;

@@ -106,7 +106,7 @@ class feed_core {
     if (!in_epoch_) return false;
     if (stopped()) return end_epoch(true), false;
     if (steps_left_ == 0) {
-      if (state_.epoch == epoch_) state_.epoch += 1, state_.samples = 0;  // an epoch without a batch
+      if (state_.epoch == epoch_) count_epoch();  // an epoch without a batch
       return end_epoch(false), false;
     }
     const bool watched = !listeners_.empty();
@@ -126,7 +126,7 @@ class feed_core {
       const bool short_of = info.count < engine_->to().layout().capacity();
       state_.samples += info.count;
       if (info.end && (info.count == 0 || (limits_.drop_short && short_of))) {
-        state_.epoch += 1, state_.samples = 0;
+        count_epoch();
         current_.release();
         return end_epoch(false), false;
       }
@@ -134,7 +134,7 @@ class feed_core {
       --steps_left_;
       state_.samples = info.next;
     }
-    if (steps_left_ == 0) state_.epoch += 1, state_.samples = 0;
+    if (steps_left_ == 0) count_epoch();
     if (!watched) return true;
     try {
       tell_batch(asked);
@@ -359,9 +359,12 @@ class feed_core {
   }
 
   // The state of a finished epoch is the beginning of the next.
+  void count_epoch() noexcept {
+    state_.epoch += 1;
+    state_.samples = 0;
+  }
   void normalise() noexcept {
-    if (!engine_->is_stream() && state_.samples != 0 && engine_->map().at_end(state_.samples))
-      state_.epoch += 1, state_.samples = 0;
+    if (!engine_->is_stream() && state_.samples != 0 && engine_->map().at_end(state_.samples)) count_epoch();
   }
 
   void end_epoch(bool early) {
