@@ -1,28 +1,45 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds a question's benchmark optimised and runs it: benchmarks/run.sh QUESTION [arguments for Google Benchmark]
-# Without a question it lists them. PENSTOCK_BUILD_DIR is where to build, build/release by default.
+# Asks a question of the benchmarks, or all of them: installs what it needs, builds it optimised and runs it.
+#   benchmarks/run.sh [QUESTION] [--readers N --depth N --batch N --row BYTES --read-us N --copy-us N --kernel-us N --cpus 0,1]
+#                     [--out DIR] [arguments for Google Benchmark, such as --benchmark_repetitions=15]
+# Every sample goes to a JSON file in the build folder, or to DIR. PENSTOCK_BUILD_DIR is where to build, build/release by default;
+# PENSTOCK_OFFLINE=1 installs nothing; PENSTOCK_RIVALS=all also installs those rivals that take a gigabyte. Rivals that are
+# not there are listed as left out.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=${PENSTOCK_BUILD_DIR:-$here/../build/release}
 questions=$(cd "$here" && for source in */*.cpp; do [[ ! -f $source ]] || dirname "$source"; done | sort -u)
 
-question=${1:-}
-if [[ -z $question ]]; then
-  echo "usage: benchmarks/run.sh QUESTION [ARGUMENTS]; questions:" $questions
-  exit 2
+asked=$questions
+if [[ -n ${1:-} && ${1:0:1} != - ]]; then
+  asked=$1
+  shift
+  if ! grep -qx -- "$asked" <<<"$questions"; then
+    echo "benchmarks/run.sh: no question $asked; there are:" $questions >&2
+    exit 2
+  fi
 fi
-if ! grep -qx -- "$question" <<<"$questions"; then
-  echo "benchmarks/run.sh: no question $question; there are:" $questions >&2
-  exit 2
-fi
-shift
+
+# A question's sources name its packages: `// packages: ...` are its rivals, `// large packages: ...` those for PENSTOCK_RIVALS=all.
+kinds='^// packages: '
+[[ ${PENSTOCK_RIVALS:-} != all ]] || kinds='^// (large )?packages: '
+packages=$(cd "$here" && grep -hE "$kinds" $(printf '%s/*.cpp ' $asked) | sed -E "s|$kinds||" | tr ' ' '\n' | sort -u)
 
 # The report alone goes to standard output.
 {
-  cmake -S "$here/.." -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPENSTOCK_BUILD_TESTS=OFF -DPENSTOCK_BUILD_EXAMPLES=OFF \
+  [[ -n ${PENSTOCK_OFFLINE:-} ]] || sh "$here/../tests/setup.sh" --only g++ cmake ninja-build libbenchmark-dev $packages
+  cmake -S "$here/.." -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPENSTOCK_BUILD_TESTS=OFF -DPENSTOCK_BUILD_EXAMPLES=ON \
     -DPENSTOCK_BUILD_BENCHMARKS=ON
-  cmake --build "$build" --target "benchmark_$question"
+  cmake --build "$build" --target $(printf 'benchmark_%s ' $asked)
 } >&2
-exec "$build/benchmarks/benchmark_$question" "$@"
+
+PENSTOCK_COMMIT=$(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown)
+export PENSTOCK_COMMIT
+status=0
+for question in $asked; do
+  "$build/benchmarks/benchmark_$question" "$@" || status=$?
+  echo
+done
+exit "$status"

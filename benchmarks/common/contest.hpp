@@ -1,110 +1,174 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all questions share: contestants are run interleaved, several times each; a table of medians and spread, and one
-// closing line of ratios.
+// What all questions share. A question is a `contest::question`: contestants are added, run interleaved, at least seven
+// times each, and told in a table and one closing line of ratios.
+//
+//   int main(int argc, char** argv) {
+//     contest::question ask("handoff", "ns per item", argc, argv);
+//     const int depth = ask.sizes.integer("depth", 64);             // --depth 16 on the command line
+//     ask.add("ours", [=] { return contest::figures{measure(depth)}; });
+//     ask.add("theirs", [=] { return contest::figures{other(depth), {{"cores", 1.2}}}; });
+//     return ask.run([](contest::line& line) { line.ratio("ours_over_theirs", "ours", "theirs"); });
+//   }
 #pragma once
 
 #include <benchmark/benchmark.h>
-#include <pthread.h>
-#include <sched.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <map>
+#include <exception>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <machine.hpp>
+#include <sizes.hpp>
+#include <table.hpp>
+
 namespace contest {
 
-/// Collects the samples of each contestant and prints the table in place of Google Benchmark's own lines.
-class table : public benchmark::BenchmarkReporter {
+/// What one run of a contestant gives: the quantity that the question is about, and others beside it.
+struct figures {
+  double value = 0;
+  std::vector<std::pair<std::string, double>> more{};
+};
+
+class question {
  public:
-  bool ReportContext(const Context&) override { return true; }
-  void ReportRuns(const std::vector<Run>& runs) override {
-    for (const Run& run : runs) {
-      if (run.run_type != Run::RT_Iteration || run.error_occurred) continue;
-      const std::string name = run.run_name.function_name;
-      if (!samples_.contains(name)) order_.push_back(name);
-      samples_[name].push_back(run.GetAdjustedRealTime());
-    }
-  }
-  void Finalize() override {
-    std::printf("%-28s %12s %12s %12s %6s\n", "ns per item", "median", "lowest", "highest", "runs");
-    for (const std::string& name : order_) {
-      auto all = samples_[name];
-      std::sort(all.begin(), all.end());
-      std::printf("%-28s %12.1f %12.1f %12.1f %6zu\n", name.c_str(), median(name), all.front(), all.back(), all.size());
-    }
+  contest::sizes sizes;
+
+  /// `quantity`: what `figures::value` is, with its unit. Ends the program on a command line that makes no sense.
+  question(std::string name, std::string quantity, int argc, char** argv)
+      : name_(std::move(name)), quantity_(std::move(quantity)) {
+    guarded([&] { sizes.parse(argc, argv); });
+    out_ = sizes.text("out", "");
   }
 
-  double median(const std::string& name) const {
-    const auto found = samples_.find(name);
-    if (found == samples_.end()) return 0;
-    auto all = found->second;
-    std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end());
-    return all[all.size() / 2];
+  /// Calls `body` (returns `figures`) once for each repetition, and once more where others took the CPUs meanwhile.
+  void add(const std::string& contestant, std::function<figures()> body) {
+    table_.enter(contestant);
+    benchmark::RegisterBenchmark(contestant.c_str(),
+                                 [this, contestant, body = std::move(body)](benchmark::State& state) {
+                                   for (auto _ : state) measure(contestant, body, state);
+                                 })
+        ->UseManualTime()
+        ->Iterations(1);
   }
-  /// The fastest of those that ran.
-  double best(const std::vector<std::string>& names) const {
-    double result = 0;
-    for (const std::string& name : names) {
-      const double one = median(name);
-      if (one > 0 && (result == 0 || one < result)) result = one;
+  /// A rival's version, for the header; or why it is left out.
+  void rival(const std::string& name, const std::string& version) { facts_.emplace_back(name, version); }
+  void left_out(const std::string& name, const std::string& why) { facts_.emplace_back(name, "left out: " + why); }
+  /// Anything else that belongs above the figures.
+  void fact(const std::string& name, const std::string& value) { facts_.emplace_back(name, value); }
+
+  const table& results() const { return table_; }
+
+  /// Runs everything; `close(line&)` writes the closing line. Returns the program's exit status.
+  template <class Close>
+  int run(Close close) {
+    std::string interleaved = "--benchmark_enable_random_interleaving=true";
+    std::string repetitions = "--benchmark_repetitions=7";
+    const std::filesystem::path json = result_file(".json");
+    std::string out = "--benchmark_out=" + json.string();
+    std::string format = "--benchmark_out_format=json";
+    auto arguments = sizes.rest();
+    arguments.insert(arguments.begin() + 1, {interleaved.data(), repetitions.data(), out.data(),
+                                             format.data()});  // the user's own come later, and count
+    int count = static_cast<int>(arguments.size());
+    benchmark::Initialize(&count, arguments.data());
+    if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;
+
+    auto facts = machine();
+    facts.insert(facts.end(), facts_.begin(), facts_.end());
+    for (const std::string& unused : sizes.unused()) facts.emplace_back(unused, "has no meaning here");
+    for (const auto& [name, value] : facts) benchmark::AddCustomContext(name, value);
+
+    silent no_lines;
+    const watch whole;
+    try {
+      benchmark::RunSpecifiedBenchmarks(&no_lines);
+    } catch (const std::exception& problem) {
+      std::fprintf(stderr, "%s: %s\n", name_.c_str(), problem.what());
+      return 1;
     }
-    return result;
+    if (table_.empty()) return 0;  // --benchmark_list_tests
+    facts.emplace_back(
+        "others", table::text(100 * whole.foreign_seconds() / whole.seconds() / static_cast<double>(cpus().size())) +
+                      " % of the CPUs went to other programs");
+
+    line closing(table_);
+    close(closing);
+    const auto print = [&](std::FILE* to) {
+      std::fprintf(to, "%s\n", name_.c_str());
+      for (const auto& [name, value] : facts) std::fprintf(to, "  %-10s %s\n", name.c_str(), value.c_str());
+      table_.print(to);
+      closing.print(to, name_);
+    };
+    print(stdout);
+    if (out_.empty()) return failed_ ? 1 : 0;
+    std::FILE* const text = std::fopen(result_file(".txt").c_str(), "w");
+    if (text == nullptr)
+      return std::fprintf(stderr, "%s: %s cannot be written\n", name_.c_str(), result_file(".txt").c_str()), 1;
+    print(text);
+    std::fclose(text);
+    return failed_ ? 1 : 0;
+  }
+
+  /// Runs `body`; what it throws ends the program with the message.
+  template <class Body>
+  void guarded(Body body) {
+    try {
+      body();
+    } catch (const std::exception& problem) {
+      std::fprintf(stderr, "%s: %s\n", name_.c_str(), problem.what());
+      std::exit(1);
+    }
+  }
+  /// Where results go: `--out DIR`, or beside the program.
+  std::filesystem::path result_file(const std::string& ending) const {
+    const auto folder =
+        out_.empty() ? std::filesystem::read_symlink("/proc/self/exe").parent_path() : std::filesystem::path(out_);
+    std::error_code none;
+    std::filesystem::create_directories(folder, none);
+    return folder / (name_ + ending);
   }
 
  private:
-  std::map<std::string, std::vector<double>> samples_;
-  std::vector<std::string> order_;
-};
+  // Google Benchmark runs and writes the file; the table is ours.
+  struct silent : benchmark::BenchmarkReporter {
+    bool ReportContext(const Context&) override { return true; }
+    void ReportRuns(const std::vector<Run>&) override {}
+  };
 
-inline std::string ratio(double ours, double theirs) {
-  if (ours <= 0 || theirs <= 0) return "none";
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3f", ours / theirs);
-  return text;
-}
-
-/// The CPUs that the program was started with; asked for before any thread is pinned, since threads inherit the pin.
-inline const cpu_set_t& allowed() {
-  static const cpu_set_t mask = [] {
-    cpu_set_t now;
-    CPU_ZERO(&now);
-    sched_getaffinity(0, sizeof(now), &now);
-    return now;
-  }();
-  return mask;
-}
-
-/// Puts the calling thread on the n-th CPU that the program may run on, if there is one.
-inline void pin(int n) {
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed()) || n-- != 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
-    return;
+  void measure(const std::string& contestant, const std::function<figures()>& body, benchmark::State& state) {
+    figures result;
+    bool disturbed = false;
+    try {
+      for (int attempt = 0; attempt < 2; ++attempt) {
+        unpin();
+        const watch others;
+        result = body();
+        disturbed = others.disturbed();
+        table_.add(contestant, quantity_, result.value, disturbed);
+        for (const auto& [name, value] : result.more) table_.add(contestant, name, value, disturbed);
+        if (!disturbed) break;
+      }
+    } catch (const std::exception& problem) {
+      failed_ = true;
+      std::fprintf(stderr, "%s: %s: %s\n", name_.c_str(), contestant.c_str(), problem.what());
+      state.SkipWithError(problem.what());
+      return;
+    }
+    // Manual time is in seconds; the quantity itself is in the counters, under its name.
+    state.SetIterationTime(result.value * 1e-9);
+    state.counters[quantity_] = result.value;
+    for (const auto& [name, value] : result.more) state.counters[name] = value;
+    state.counters["disturbed"] = disturbed ? 1 : 0;
   }
-}
 
-/// Runs everything that was registered, interleaved; `close(table)` prints the closing line.
-template <class Close>
-int run(int argc, char** argv, Close close) {
-  allowed();
-  std::vector<char*> arguments(argv, argv + argc);
-  std::string interleaved = "--benchmark_enable_random_interleaving=true";
-  std::string repetitions = "--benchmark_repetitions=7";
-  arguments.insert(arguments.begin() + 1,
-                   {interleaved.data(), repetitions.data()});  // the user's own come later, and count
-  int count = static_cast<int>(arguments.size());
-  benchmark::Initialize(&count, arguments.data());
-  if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;
-  table report;
-  benchmark::RunSpecifiedBenchmarks(&report);
-  close(report);
-  return 0;
-}
+  std::string name_, quantity_, out_;
+  std::vector<std::pair<std::string, std::string>> facts_;
+  table table_;
+  bool failed_ = false;
+};
 
 }  // namespace contest

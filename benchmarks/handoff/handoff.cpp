@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// packages: libtbb-dev libboost-dev libreaderwriterqueue-dev
 // What does it cost to hand an item from one thread to another? The channel's ring alone, without data, against queues
 // of packages, in the forms that sleep when there is nothing to do. Both threads are pinned to CPUs of their own.
 #include <atomic>
@@ -13,6 +14,7 @@
 
 #if __has_include(<oneapi/tbb/concurrent_queue.h>)
 #include <oneapi/tbb/concurrent_queue.h>
+#include <oneapi/tbb/version.h>
 #define HANDOFF_TBB 1
 #endif
 #if __has_include(<readerwritercircularbuffer.h>)
@@ -21,6 +23,7 @@
 #endif
 #if __has_include(<boost/lockfree/spsc_queue.hpp>)
 #include <boost/lockfree/spsc_queue.hpp>
+#include <boost/version.hpp>
 #define HANDOFF_BOOST 1
 #endif
 
@@ -141,78 +144,80 @@ struct line {
 };
 
 template <class Contestant>
-void hand_over(benchmark::State& state, std::uint32_t capacity) {
-  constexpr int items = 20'000;
-  for (auto _ : state) {
-    Contestant between(capacity);
-    std::atomic<bool> go{false};
-    std::thread producer([&] {
-      contest::pin(1);
-      while (!go.load(std::memory_order_acquire)) penstock::std_atomics::pause();
-      for (int i = 0; i < items; ++i) between.push();
-    });
-    contest::pin(0);
-    const auto begin = clock_type::now();
-    go.store(true, std::memory_order_release);
-    for (int i = 0; i < items; ++i) between.pop();
-    const std::chrono::duration<double> time = clock_type::now() - begin;
-    producer.join();
-    state.SetIterationTime(time.count() / items);
-  }
+contest::figures hand_over(std::uint32_t capacity, int items) {
+  Contestant between(capacity);
+  std::atomic<bool> go{false};
+  std::thread producer([&] {
+    contest::pin(1);
+    while (!go.load(std::memory_order_acquire)) penstock::std_atomics::pause();
+    for (int i = 0; i < items; ++i) between.push();
+  });
+  contest::pin(0);
+  const auto begin = clock_type::now();
+  go.store(true, std::memory_order_release);
+  for (int i = 0; i < items; ++i) between.pop();
+  const std::chrono::duration<double, std::nano> time = clock_type::now() - begin;
+  producer.join();
+  return {time.count() / items};
 }
 
 template <class Contestant>
-void alone(benchmark::State& state, std::uint32_t capacity) {
-  constexpr int items = 20'000;
-  for (auto _ : state) {
-    Contestant between(capacity);
-    const auto begin = clock_type::now();
-    for (int i = 0; i < items; ++i) {
-      between.push();
-      between.pop();
-    }
-    const std::chrono::duration<double> time = clock_type::now() - begin;
-    state.SetIterationTime(time.count() / items);
+contest::figures alone(std::uint32_t capacity, int items) {
+  Contestant between(capacity);
+  contest::pin(0);
+  const auto begin = clock_type::now();
+  for (int i = 0; i < items; ++i) {
+    between.push();
+    between.pop();
   }
-}
-
-void add(const char* name, void (*body)(benchmark::State&, std::uint32_t), std::uint32_t capacity) {
-  benchmark::RegisterBenchmark(name, [=](benchmark::State& state) { body(state, capacity); })
-      ->UseManualTime()
-      ->Iterations(1);
+  const std::chrono::duration<double, std::nano> time = clock_type::now() - begin;
+  return {time.count() / items};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  add("line_transfer", hand_over<line>, 1);
-  add("penstock_c64", hand_over<penstock_ring<true>>, 64);
-  add("penstock_c64_again", hand_over<penstock_ring<true>>, 64);
-  add("penstock_polled_c64", hand_over<penstock_ring<false>>, 64);
-  add("penstock_c2", hand_over<penstock_ring<true>>, 2);
-  add("penstock_one_thread", alone<penstock_ring<true>>, 64);
-  add("condition_variable_c64", hand_over<condition_variable_queue>, 64);
-  add("condition_variable_c2", hand_over<condition_variable_queue>, 2);
+  contest::question ask("handoff", "ns per item", argc, argv);
+  const auto many = static_cast<std::uint32_t>(ask.sizes.integer("depth", 64, 2));
+  const auto add = [&](const char* name, contest::figures (*body)(std::uint32_t, int), std::uint32_t capacity,
+                       int items) { ask.add(name, [=] { return body(capacity, items); }); };
+  const int quick = 400'000, slow = 20'000;
+  add("line_transfer", hand_over<line>, 1, slow);
+  add("penstock_c64", hand_over<penstock_ring<true>>, many, quick);
+  add("penstock_c64_again", hand_over<penstock_ring<true>>, many, quick);
+  add("penstock_polled_c64", hand_over<penstock_ring<false>>, many, quick);
+  add("penstock_c2", hand_over<penstock_ring<true>>, 2, quick);
+  add("penstock_one_thread", alone<penstock_ring<true>>, many, quick);
+  add("condition_variable_c64", hand_over<condition_variable_queue>, many, slow);
+  add("condition_variable_c2", hand_over<condition_variable_queue>, 2, slow);
 #if HANDOFF_TBB
-  add("tbb_c64", hand_over<tbb_bounded_queue>, 64);
-  add("tbb_c2", hand_over<tbb_bounded_queue>, 2);
+  ask.rival("oneTBB", TBB_VERSION_STRING);
+  add("tbb_c64", hand_over<tbb_bounded_queue>, many, quick);
+  add("tbb_c2", hand_over<tbb_bounded_queue>, 2, slow);
+#else
+  ask.left_out("oneTBB", "no libtbb-dev");
 #endif
 #if HANDOFF_MOODYCAMEL
-  add("moodycamel_c64", hand_over<moodycamel_circular_buffer>, 64);
-  add("moodycamel_c2", hand_over<moodycamel_circular_buffer>, 2);
+  ask.rival("moodycamel", "blocking circular buffer");
+  add("moodycamel_c64", hand_over<moodycamel_circular_buffer>, many, quick);
+  add("moodycamel_c2", hand_over<moodycamel_circular_buffer>, 2, slow);
+#else
+  ask.left_out("moodycamel", "no libreaderwriterqueue-dev");
 #endif
 #if HANDOFF_BOOST
-  add("boost_polled_c64", hand_over<boost_polled>, 64);
+  ask.rival("boost", BOOST_LIB_VERSION);
+  add("boost_polled_c64", hand_over<boost_polled>, many, quick);
+  add("boost_one_thread", alone<boost_polled>, many, quick);
+#else
+  ask.left_out("boost", "no libboost-dev");
 #endif
-  return contest::run(argc, argv, [](const contest::table& all) {
-    const double c64 = all.median("penstock_c64");
-    std::printf(
-        "handoff: blocking_c64=%s slot_c2=%s polled_c64=%s blocking_over_polled=%s again=%s single_thread_ns=%.1f\n",
-        contest::ratio(c64, all.best({"tbb_c64", "moodycamel_c64", "condition_variable_c64"})).c_str(),
-        contest::ratio(all.median("penstock_c2"), all.best({"tbb_c2", "moodycamel_c2", "condition_variable_c2"}))
-            .c_str(),
-        contest::ratio(all.median("penstock_polled_c64"), all.median("boost_polled_c64")).c_str(),
-        contest::ratio(c64, all.median("penstock_polled_c64")).c_str(),
-        contest::ratio(all.median("penstock_c64_again"), c64).c_str(), all.median("penstock_one_thread"));
+  return ask.run([&](contest::line& line) {
+    const auto& all = ask.results();
+    line.ratio("blocking_c64", "penstock_c64", all.least({"tbb_c64", "moodycamel_c64", "condition_variable_c64"}));
+    line.ratio("slot_c2", "penstock_c2", all.least({"tbb_c2", "moodycamel_c2", "condition_variable_c2"}));
+    line.ratio("polled_c64", "penstock_polled_c64", "boost_polled_c64");
+    line.ratio("blocking_over_polled", "penstock_c64", "penstock_polled_c64");
+    line.value("single_thread_ns", "penstock_one_thread");
+    line.again("penstock_c64", "penstock_c64_again");
   });
 }
