@@ -51,7 +51,7 @@ class penstock_ring {
   }
   void pop() {
     ring_.consumer.wait([&] { return ring_.is_ready(); });
-    ring_.release(ring_.receive(), no_copy);
+    ring_.take_back(ring_.receive(), no_copy);
   }
 
  private:

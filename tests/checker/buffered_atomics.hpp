@@ -59,7 +59,7 @@ class store_buffers {
   bool no_heavy_fence = false, no_comparison = false, wakes_one = false, both_full = false;
 
  private:
-  static constexpr std::uint32_t most = 3;
+  static constexpr std::uint32_t most = 4;
   struct store {
     std::uint64_t where, value;
   };
@@ -99,6 +99,11 @@ struct buffered_atomics {
     }
     void store(T value, std::memory_order order = std::memory_order_seq_cst) {
       explorer::get().operate("store", which_, false, [&](operation& op) {
+        const bool at_once = order == std::memory_order_seq_cst && !store_buffers::get().has_buffer(op.by);
+        if (at_once || op.by >= store_buffers::get().fibers()) {  // or before the fibers begin
+          op.after = value;
+          return;
+        }
         store_buffers::get().push(which_, value);
         if (order == std::memory_order_seq_cst) store_buffers::get().drain(op.by);
         op.after = explorer::get().value(which_);
@@ -121,6 +126,7 @@ struct buffered_atomics {
   };
 
   struct asymmetric_fence {
+    bool is_free() const { return !store_buffers::get().both_full; }
     void light() const {
       if (store_buffers::get().both_full) full();
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -14,28 +15,34 @@
 namespace penstock::checker {
 
 // ring's few plain members belong to the state, too: an explicit instantiation may name them.
-template <auto Cursor, auto Consumed, auto Issued>
+template <auto... Members>
 struct open_ring {
   friend void add_plain_members(explorer& to, ring<checked_atomics>& of) {
-    to.add_memory(&(of.*Cursor), sizeof(of.*Cursor));
-    to.add_memory(&(of.*Consumed), sizeof(of.*Consumed));
-    to.add_memory(&(of.*Issued), sizeof(of.*Issued));
+    (to.add_memory(&(of.*Members), sizeof(of.*Members)), ...);
   }
 };
 void add_plain_members(explorer& to, ring<checked_atomics>& of);
-template struct open_ring<&ring<checked_atomics>::cursor_, &ring<checked_atomics>::consumed_,
-                          &ring<checked_atomics>::issued_>;
+template struct open_ring<&ring<checked_atomics>::cursor_, &ring<checked_atomics>::next_twin_,
+                          &ring<checked_atomics>::consumed_, &ring<checked_atomics>::issued_,
+                          &ring<checked_atomics>::taken_back_, &ring<checked_atomics>::known_ready_,
+                          &ring<checked_atomics>::upcoming_, &ring<checked_atomics>::given_>;
 
 /// Names the words of a ring, in the order of its members. `first`: the number of objects before it was made.
 inline void name_words(explorer& x, object first, const ring_shape& shape, const std::string& prefix) {
+  const auto each = [&](const char* name, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) x.rename(first++, prefix + name + std::to_string(i));
+  };
   for (const auto* name : {"consumer_gate", "control_gate", "readers_gate"}) x.rename(first++, prefix + name);
-  for (std::uint32_t i = 0; i < shape.host; ++i)
-    for (const auto* name : {"bound", "full", "remaining"}) x.rename(first++, prefix + name + std::to_string(i));
-  for (std::uint32_t i = 0; i < (shape.device == 0 ? shape.host : shape.device); ++i)
-    x.rename(first++, prefix + "ready" + std::to_string(i));
+  const std::uint32_t slots = std::bit_ceil(shape.host);
+  each("bound", slots);
+  each("full", shape.device == 0 ? 1 : slots);
+  each("ready", std::bit_ceil(shape.device == 0 ? shape.host : shape.device));
+  each("returns", slots);
+  each("turns", slots);
+  each("remaining", shape.host);
   for (std::uint32_t i = 0; i < shape.readers; ++i)
     for (const auto* name : {"busy", "sample"}) x.rename(first++, prefix + name + std::to_string(i));
-  for (const auto* name : {"tickets", "limit", "next_bind", "free_twins", "pending", "returned"})
+  for (const auto* name : {"limit", "tickets", "free_until", "free", "free_twins", "pending", "returned"})
     x.rename(first++, prefix + name);
 }
 
@@ -81,7 +88,8 @@ class channel_model : private buffers_model {
   void shorten_keys() {
     const object tickets = x_.named("tickets"), pending = x_.named("pending");
     std::uint64_t full = 0;
-    for (std::uint32_t i = 0; i < shape().host; ++i) full |= std::uint64_t{1} << x_.named("full" + std::to_string(i));
+    for (std::uint32_t i = 0; i < (hands_over() ? 1 : std::bit_ceil(shape().host)); ++i)
+      full |= std::uint64_t{1} << x_.named("full" + std::to_string(i));
     x_.forget = [=](const operation& op, marks& of) {
       const std::string_view kind = op.kind;
       // try_take goes round with nothing but what the exchange has seen.
@@ -283,7 +291,11 @@ class channel_model : private buffers_model {
       }
     }
     s_.out[index] = 0;
-    if (ring_.release(index, enqueue())) become_owner();
+    // The consumer takes back what it has itself; others count who is the last.
+    if (x_.current() == shape().readers)
+      ring_.take_back(index, enqueue());
+    else if (ring_.release(index, enqueue()))
+      become_owner();
   }
   void become_owner() {
     x_.touch(plan_, true);

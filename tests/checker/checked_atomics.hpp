@@ -64,10 +64,15 @@ class checked_atomic {
   object which_;
 };
 
-/// For the protocol: its gates are ideal ones (below), so fences and sleeping are not needed.
+/// For the protocol: its gates are ideal ones (below), so sleeping is not needed, nor fences: a step's store is seen by
+/// all at once.
 struct checked_atomics {
   template <class T>
   using atomic = checked_atomic<T>;
+  struct asymmetric_fence {
+    void light() const {}
+    void heavy() const {}
+  };
   static void pause() { explorer::get().pause(); }
 };
 

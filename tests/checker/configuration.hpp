@@ -8,9 +8,10 @@
 
 namespace penstock::checker {
 
-/// The ring with these depths under these settings: 2 readers of 2 ranges each, 1 consumer, and whoever the settings
-/// add. Each is explored to its end, over every interleaving of sequentially consistent operations. (Memory orders are
-/// the thread sanitizer's matter.) `large` ones take minutes and gigabytes: only with PENSTOCK_CHECK_ALL=1.
+/// The ring with these depths under these settings: 2 readers of 2 ranges each (or the one reader that the settings
+/// name, alone), 1 consumer, and whoever the settings add. Each is explored to its end, over every interleaving of
+/// sequentially consistent operations. (Memory orders are the thread sanitizer's matter.) `large` ones take minutes and
+/// gigabytes: only with PENSTOCK_CHECK_ALL=1.
 struct configuration {
   const char* name;
   std::uint32_t host, device;

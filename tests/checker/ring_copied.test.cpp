@@ -63,5 +63,25 @@ INSTANTIATE_TEST_SUITE_P(
         configuration{"2 steps, another thread's lease, a restart anywhere, 1 more", 2, 2, lent_short_restart, true},
         configuration{"3 steps, restart, stop and error anywhere", 1, 1, anything, true}));
 
+constexpr ring_shape one_reader{.ranges = 1, .readers = 1};
+constexpr channel_settings alone{.shape = one_reader, .steps = 4};
+constexpr channel_settings alone_restart{.shape = one_reader, .restarts = 1};
+constexpr channel_settings alone_lent_anything{.shape = one_reader,
+                                               .steps = 2,
+                                               .restarts = 1,
+                                               .steps_after_restart = 1,
+                                               .errors = 1,
+                                               .stop = true,
+                                               .first_lease = keep::for_another_thread};
+
+INSTANTIATE_TEST_SUITE_P(
+    copied_by_one_reader, right_ring,
+    testing::Values(configuration{"one reader, 4 steps", 1, 1, alone},
+                    configuration{"one reader, 4 steps", 2, 2, alone},
+                    configuration{"one reader, 3 steps, a restart anywhere, 2 more", 1, 1, alone_restart},
+                    configuration{"one reader, 3 steps, a restart anywhere, 2 more", 2, 2, alone_restart},
+                    configuration{"one reader, 2 steps, another thread's lease, restart, stop and error anywhere", 2, 2,
+                                  alone_lent_anything}));
+
 }  // namespace
 }  // namespace penstock::checker

@@ -48,5 +48,29 @@ INSTANTIATE_TEST_SUITE_P(
                     configuration{"3 steps, restart, stop and error anywhere", 2, 0, anything, true},
                     configuration{"2 steps, all that and a lease of another thread's", 2, 0, lent_anything, true}));
 
+constexpr ring_shape one_reader{.ranges = 1, .readers = 1};
+constexpr channel_settings alone{.shape = one_reader, .steps = 4};
+constexpr channel_settings alone_error{.shape = one_reader, .errors = 1};
+constexpr channel_settings alone_stop{.shape = one_reader, .stop = true};
+constexpr channel_settings alone_restart{.shape = one_reader, .restarts = 2};
+constexpr channel_settings alone_lent_anything{.shape = one_reader,
+                                               .restarts = 1,
+                                               .steps_after_restart = 2,
+                                               .errors = 1,
+                                               .stop = true,
+                                               .first_lease = keep::for_another_thread};
+
+INSTANTIATE_TEST_SUITE_P(
+    hand_over_by_one_reader, right_ring,
+    testing::Values(configuration{"one reader, 4 steps", 1, 0, alone},
+                    configuration{"one reader, 4 steps", 2, 0, alone},
+                    configuration{"one reader, 4 steps", 3, 0, alone},
+                    configuration{"one reader, 3 steps, an error anywhere", 2, 0, alone_error},
+                    configuration{"one reader, 3 steps, a stop anywhere", 2, 0, alone_stop},
+                    configuration{"one reader, 3 steps, two restarts anywhere, 2 more each", 1, 0, alone_restart},
+                    configuration{"one reader, 3 steps, two restarts anywhere, 2 more each", 2, 0, alone_restart},
+                    configuration{"one reader, 3 steps, another thread's lease, restart, stop and error anywhere", 2, 0,
+                                  alone_lent_anything}));
+
 }  // namespace
 }  // namespace penstock::checker

@@ -83,6 +83,10 @@ class variant_ring {
     meet(released + shape_.device, enqueue);
     return returned_.fetch_add(1) + 1 == abandoned;
   }
+  template <class Enqueue>
+  void take_back(std::uint32_t index, Enqueue&& enqueue) {
+    release(index, enqueue);
+  }
   bool abandon() { return returned_.fetch_add(abandoned - consumed_) + abandoned - consumed_ == abandoned; }
 
   void park() {

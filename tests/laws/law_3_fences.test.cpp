@@ -136,4 +136,18 @@ TEST(law_3, the_consumer_does_not_block_while_a_copy_is_under_way) {
   EXPECT_EQ(right, 12U);
 }
 
+TEST(law_3, a_copy_goes_on_beside_the_work_on_the_batch_before) {
+  // A loop that only enqueues, in computed time: equal stages would take twice as long one after the other.
+  for (const int depth : {2, 3, 5}) {
+    const samples<> data{400};
+    const auto clock = std::make_shared<penstock::simulated_clock>();
+    const penstock::modelled_device device{{.event_latency = 3us, .copy_time = 100us, .clock = clock}};
+    auto feed = feed_of(data, device, {.readers = 0, .depth = depth});
+    for (auto& batch : feed.epoch(0)) batch.stream().launch(100us);
+    // The first batch of the next epoch comes after all of this one.
+    feed.next().stream().synchronize();
+    EXPECT_LE(clock->elapsed(), 105 * 110us) << "depth " << depth;
+  }
+}
+
 }  // namespace

@@ -209,6 +209,7 @@ TEST_F(law_7_record, a_release_that_fails_is_the_error_of_the_step_that_it_would
   auto held = feed.next();
   device.fail_next_record(1, "the device is gone");
   held.release();
+  EXPECT_EQ(feed.next().step(), 1U) << "its copy goes into the other buffer";
   expect_the_device_is_gone("transfer");
   EXPECT_EQ(epoch_of(feed, 0), planned(24, {.how = shuffle::none}, 0));
 }

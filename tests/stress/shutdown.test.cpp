@@ -53,6 +53,7 @@ TEST_P(shutdown_stress, SHUT_2_so_does_one_that_is_left_and_begun_again) {
 struct yielding : penstock::std_atomics {
   class asymmetric_fence {
    public:
+    bool is_free() const noexcept { return false; }  // so that every notification goes this way
     void light() const noexcept {
       fence_.light();
       std::this_thread::yield();

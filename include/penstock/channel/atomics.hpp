@@ -46,6 +46,8 @@ struct std_atomics {
    public:
     asymmetric_fence() noexcept : expedited_(register_process()) {}
 
+    /// Whether `light` is nothing but a compiler's matter.
+    bool is_free() const noexcept { return expedited_; }
     void light() const noexcept {
       if (expedited_)
         std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -116,6 +116,8 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
 
   /// The next buffer, which must be ready, as a lease. Throws the step's failure, after which the buffer is free again.
   lease<Schema, Device> receive();
+  /// Lets a batch go, on the consumer's thread: cheaper than leaving it to the lease.
+  void take_back(lease<Schema, Device>& batch) noexcept;
   /// Skips all that was begun; see `ring::restart`.
   std::uint64_t restart() {
     return turns.restart([this](std::uint32_t slot) { slots_[slot].record.failure = {}; });
@@ -283,6 +285,13 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
       return slots_[index].memory.data();
   }
   void release(std::uint32_t index) noexcept {
+    end_use(index);
+    if (turns.release(index, enqueue())) {
+      const auto last = std::move(self_);  // the channel ends here
+    }
+  }
+  // What comes after the buffer's use is behind what was enqueued for it.
+  void end_use(std::uint32_t index) noexcept {
     if constexpr (separate) {
       device_twin& back = twins_[index];
       try {
@@ -299,9 +308,6 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
       }
     } else {
       slots_[index].record.failure = {};
-    }
-    if (turns.release(index, enqueue())) {
-      const auto last = std::move(self_);  // the channel ends here
     }
   }
   void used_on(std::uint32_t index, stream_view stream) {

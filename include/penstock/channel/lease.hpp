@@ -144,4 +144,12 @@ lease<Schema, Device> channel<Schema, Device>::receive() {
   return batch;
 }
 
+template <class Schema, class Device>
+void channel<Schema, Device>::take_back(lease<Schema, Device>& batch) noexcept {
+  if (batch.channel_ != this) return batch.release();  // nothing, or another feed's that was put there
+  batch.channel_ = nullptr;
+  end_use(batch.index_);
+  turns.take_back(batch.index_, enqueue());
+}
+
 }  // namespace penstock

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <memory>
 
+#include <penstock/channel/admission.hpp>
 #include <penstock/channel/atomics.hpp>
 #include <penstock/channel/gate.hpp>
+#include <penstock/channel/words.hpp>
 
 namespace penstock {
 
@@ -33,13 +35,17 @@ struct ring_shape {
 
 /// The synchronisation of a channel, and all of it: who may touch which buffer when. It owns no data.
 ///
-/// Steps are numbered from 0 over the ring's life and never come back. A *slot* is bound to a step, filled by readers
-/// range by range, and published by whoever fills the last range. Then either the slot itself goes to the consumer, and
-/// is bound anew when released; or a copy into a free *twin* is enqueued, in step order, by one cursor that is advanced
-/// by whoever filled a slot or released a twin, and the slot is bound to the step `host` further on at once.
+/// Steps are numbered from 0 over the ring's life and never come back. The reader that takes the first range of a step
+/// binds a *slot* that is free to it; the slot is filled range by range, and published by whoever fills the last one.
+/// Then either the slot itself goes to the consumer, and is free when released; or a copy into a free *twin* is
+/// enqueued, in step order, by one cursor that is advanced by whoever filled a slot or released a twin, and the slot is
+/// free at once, behind the copy's event.
 ///
-/// Readers take a ticket only when they can use it, so none ever waits with a ticket in hand. Parking sets one bit in
-/// the ticket counter; a restart then needs no reset, it skips the steps that nobody will ask for.
+/// Readers take a ticket only when they can use it, so none ever waits with a ticket in hand. Parking closes a door
+/// before them; a restart then needs no reset, it skips the steps that nobody will ask for.
+///
+/// With one reader and one consumer no operation here is an atomic read-modify-write. Each side's words lie in lines of
+/// its own, and is asked for once for all that it had to say: the further apart the two are, the fewer lines travel.
 ///
 /// Threads: `try_take`, `arrive`, `publish` and `leave` by readers, `release` by any thread, the rest by the consumer.
 template <class Policy = std_atomics>
@@ -47,7 +53,6 @@ class ring {
   template <class T>
   using atomic = typename Policy::template atomic<T>;
 
-  static constexpr std::uint64_t parked_bit = std::uint64_t{1} << 63;
   static constexpr std::uint32_t index_bits = 8;
   static constexpr std::uint64_t all_returned = std::uint64_t{1} << 63;
   static constexpr std::uint64_t nothing = ~std::uint64_t{0};
@@ -70,18 +75,18 @@ class ring {
   explicit ring(const ring_shape& shape, gate<Policy>* pool = nullptr)
       : readers_gate_(pool == nullptr ? &own_readers_ : pool),
         shape_(shape),
+        alone_(shape.readers == 1 && shape.ranges == 1),
         shift_(static_cast<std::uint32_t>(std::countr_zero(shape.ranges))),
-        slots_(std::make_unique<slot_word[]>(shape.host)),
-        ready_(std::make_unique<ready_word[]>(shape.device == 0 ? shape.host : shape.device)),
-        readers_(std::make_unique<reader_word[]>(shape.readers)) {
-    for (std::uint32_t i = 0; i < shape.host; ++i) {
-      slots_[i].bound.store(pack(i, i), std::memory_order_relaxed);
-      slots_[i].remaining.store(shape.ranges, std::memory_order_relaxed);
-    }
-    next_bind_.store(shape.host, std::memory_order_relaxed);
+        bound_(std::bit_ceil(shape.host), nothing),
+        full_(shape.device == 0 ? 1 : std::bit_ceil(shape.host), nothing),
+        ready_(std::bit_ceil(shape.device == 0 ? shape.host : shape.device), nothing),
+        returns_(std::bit_ceil(shape.host), std::uint8_t{0}),
+        turns_(std::bit_ceil(shape.host), std::uint8_t{0}),
+        remaining_(std::make_unique<counter[]>(shape.host)),
+        readers_(shape.readers) {
+    for (std::uint32_t i = 0; i < shape.host; ++i) remaining_[i].value.store(shape.ranges, std::memory_order_relaxed);
     const auto twins = shape.device;
     free_twins_.store(twins == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << twins) - 1, std::memory_order_relaxed);
-    tickets_.store(parked_bit, std::memory_order_release);
   }
 
   const ring_shape& shape() const noexcept { return shape_; }
@@ -92,34 +97,18 @@ class ring {
   /// Takes the next ticket if its slot is free now. `fence_passed(slot)` tells whether the last copy out of the slot
   /// has completed, `has_turn(step)` whether there is something to be done for the step at all.
   template <class FencePassed, class HasTurn = always>
-  take_result try_take(std::uint32_t reader, ticket& out, FencePassed&& fence_passed, HasTurn&& has_turn = {}) {
-    std::uint64_t now = tickets_.load(std::memory_order_acquire);
-    for (;;) {
-      if (now & parked_bit) return take_result::none;
-      const std::uint64_t step = now >> shift_;
-      if (step >= limit_.load(std::memory_order_relaxed)) return take_result::none;
-      const std::uint64_t bound = slots_[step % shape_.host].bound.load(std::memory_order_acquire);
-      if (step_of(bound) != step || !has_turn(step)) return take_result::none;
-      out.slot = index_of(bound);
-      if (!fence_passed(out.slot)) return take_result::fenced;
-      // The word is set before the ticket is taken: who sees the ticket counter parked sees every busy reader.
-      readers_[reader].busy.store(step + 1, std::memory_order_relaxed);
-      if (tickets_.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
-        out.step = step;
-        out.range = static_cast<std::uint32_t>(now & (shape_.ranges - 1));
-        return take_result::taken;
-      }
-      leave(reader);
-    }
+  [[gnu::always_inline]] inline take_result try_take(std::uint32_t reader, ticket& out, FencePassed&& fence_passed,
+                                                     HasTurn&& has_turn = {}) {
+    return alone_ ? take_alone(reader, out, fence_passed, has_turn) : take_shared(reader, out, fence_passed, has_turn);
   }
 
   /// True while readers should give up what they do: parked or closed.
-  bool interrupted() const noexcept { return (tickets_.load(std::memory_order_relaxed) & parked_bit) != 0; }
+  bool interrupted() const noexcept { return readers_.closed(); }
 
   /// One range is in. True for the caller that brought the last one, who must then `publish`.
   bool arrive(const ticket& ticket) noexcept {
     if (shape_.ranges == 1) return true;
-    auto& remaining = slots_[ticket.slot].remaining;
+    auto& remaining = remaining_[ticket.slot].value;
     if (remaining.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
     remaining.store(shape_.ranges, std::memory_order_relaxed);
     return true;
@@ -130,17 +119,17 @@ class ring {
   template <class Enqueue>
   void publish(const ticket& ticket, Enqueue&& enqueue) noexcept {
     if (hands_over_slots()) {
-      ready_[ticket.step % shape_.host].value.store(pack(ticket.step, ticket.slot), std::memory_order_release);
+      ready_[ticket.step].store(pack(ticket.step, ticket.slot), std::memory_order_release);
       consumer.notify();
     } else {
-      slots_[ticket.slot].full.store(ticket.step + 1, std::memory_order_release);
+      full_[ticket.step].store(pack(ticket.step, ticket.slot), std::memory_order_release);
       poke(enqueue);
     }
   }
 
   /// The reader no longer touches any slot.
   void leave(std::uint32_t reader) noexcept {
-    readers_[reader].busy.store(0, std::memory_order_release);
+    readers_.leave(reader);
     control.notify();
   }
 
@@ -150,19 +139,16 @@ class ring {
     std::uint64_t step, sample;
   };
   activity reader_activity(std::uint32_t reader) const noexcept {
-    const std::uint64_t busy = readers_[reader].busy.load(std::memory_order_acquire);
-    return {busy != 0, busy - 1, readers_[reader].sample.load(std::memory_order_relaxed)};
+    const std::uint64_t busy = readers_.busy(reader);
+    return {busy != 0, busy - 1, readers_.note(reader).load(std::memory_order_relaxed)};
   }
   /// Where a reader notes the sample that it reads.
-  atomic<std::uint64_t>& sample_word(std::uint32_t reader) noexcept { return readers_[reader].sample; }
-  /// The word that has a bit of `interrupt_bit` while readers should give up what they do.
-  const atomic<std::uint64_t>& interrupt_word() const noexcept { return tickets_; }
-  static constexpr std::uint64_t interrupt_bit = parked_bit;
+  atomic<std::uint64_t>& sample_word(std::uint32_t reader) noexcept { return readers_.note(reader); }
+  /// The word that is 0 while readers should give up what they do.
+  const atomic<std::uint64_t>& interrupt_word() const noexcept { return readers_.door(); }
 
   /// The step of the next ticket.
-  std::uint64_t ticket_step() const noexcept {
-    return (tickets_.load(std::memory_order_relaxed) & ~parked_bit) >> shift_;
-  }
+  std::uint64_t ticket_step() const noexcept { return tickets_.load(std::memory_order_relaxed) >> shift_; }
 
   // ---- consumer
 
@@ -170,50 +156,50 @@ class ring {
   std::uint64_t next_step() const noexcept { return consumed_; }
   /// The most buffers that the consumer can hold.
   std::uint32_t buffers() const noexcept { return hands_over_slots() ? shape_.host : shape_.device; }
-  bool is_ready() const noexcept {
-    const auto depth = buffers();
-    return step_of(ready_[consumed_ % depth].value.load(std::memory_order_acquire)) == consumed_;
-  }
+  bool is_ready() noexcept { return known_ready_ != 0 || look_ahead(); }
   /// The buffer (slot or twin) of the next step; `is_ready()` must hold.
   std::uint32_t receive() noexcept {
-    const auto depth = buffers();
-    const auto index = index_of(ready_[consumed_ % depth].value.load(std::memory_order_relaxed));
+    if (known_ready_ == 0) look_ahead();
+    const std::uint32_t index = upcoming_[consumed_ % most_buffers];
+    --known_ready_;
     ++consumed_;
     ++issued_;
+    if (hands_over_slots()) ++given_[index];
     return index;
   }
   /// Buffers received and not yet released.
-  std::uint64_t outstanding() const noexcept { return issued_ - returned_.load(std::memory_order_acquire); }
+  std::uint64_t outstanding() const noexcept {
+    return issued_ - taken_back_ - returned_.load(std::memory_order_acquire);
+  }
 
   /// Gives a received buffer back; by any thread. The caller has recorded the buffer's release event before. True if
   /// the ring was abandoned by its consumer and this was the last buffer out: the caller then owns it alone.
   template <class Enqueue>
   bool release(std::uint32_t index, Enqueue&& enqueue) noexcept {
-    if (hands_over_slots()) {
-      bind(index);
-      readers_gate_->notify();
-    } else {
-      free_twins_.fetch_or(std::uint64_t{1} << index, std::memory_order_acq_rel);
-      poke(enqueue);
-    }
+    give_back(index, enqueue);
     return returned_.fetch_add(1, std::memory_order_acq_rel) + 1 == all_returned;
+  }
+  /// The same by the consumer, which has not gone: that needs no count of who is the last.
+  template <class Enqueue>
+  void take_back(std::uint32_t index, Enqueue&& enqueue) noexcept {
+    give_back(index, enqueue);
+    ++taken_back_;
   }
   /// The consumer will not come back. True if no buffer is out; else the last `release` returns true.
   bool abandon() noexcept {
-    const std::uint64_t rest = all_returned - issued_;
+    const std::uint64_t rest = all_returned - (issued_ - taken_back_);
     return returned_.fetch_add(rest, std::memory_order_acq_rel) + rest == all_returned;
   }
 
   /// For messages: batches ready for the consumer, and slots that readers may fill or are filling.
   std::uint32_t ready_ahead() const noexcept {
     std::uint32_t count = 0;
-    while (count < buffers() && holds(ready_[(consumed_ + count) % buffers()].value, consumed_ + count)) ++count;
+    while (count < buffers() && holds(ready_[consumed_ + count], consumed_ + count)) ++count;
     return count;
   }
-  std::uint32_t bound_ahead() const noexcept {
-    const std::uint64_t begin = ticket_step();
+  std::uint32_t free_slots() const noexcept {
     std::uint32_t count = 0;
-    while (count < shape_.host && holds(slots_[(begin + count) % shape_.host].bound, begin + count)) ++count;
+    for (std::uint32_t slot = 0; slot < shape_.host; ++slot) count += is_free(slot) ? 1 : 0;
     return count;
   }
 
@@ -221,33 +207,37 @@ class ring {
 
   /// No ticket is given out from here on, and busy readers leave at their next sample.
   void park() noexcept {
-    tickets_.fetch_or(parked_bit, std::memory_order_acq_rel);
+    readers_.close();
     readers_gate_->notify();
   }
   bool parked() const noexcept { return interrupted(); }
   /// True once no reader is busy; meaningful while parked.
-  bool quiet() const noexcept {
-    for (std::uint32_t i = 0; i < shape_.readers; ++i)
-      if (readers_[i].busy.load(std::memory_order_acquire) != 0) return false;
-    return true;
-  }
+  bool quiet() const noexcept { return readers_.empty(); }
   /// Skips every step that was begun and not received; all but the consumer's own buffers are free again. Needs a
-  /// parked and quiet ring; leaves it parked. `renew(slot)` is called for each slot before it is bound anew. Returns
-  /// the next step.
+  /// parked and quiet ring; leaves it parked. `renew(slot)` is called for each slot that was not the consumer's.
+  /// Returns the next step.
   template <class Renew>
   std::uint64_t restart(Renew&& renew) noexcept {
-    const std::uint64_t base = hands_over_slots() ? rebind_slots(renew) : rebind_twins(renew);
+    const std::uint64_t base = (tickets_.load(std::memory_order_relaxed) + shape_.ranges - 1) >> shift_;
+    if (!hands_over_slots()) skip_copies(base);
+    for (std::uint32_t slot = 0; slot < shape_.host; ++slot) {
+      const std::uint8_t turn = turns_[slot].load(std::memory_order_relaxed);
+      // Given as often as bound: it is the consumer's, or has come back from it.
+      if (hands_over_slots() && given_[slot] == turn) continue;
+      given_[slot] = turn;
+      remaining_[slot].value.store(shape_.ranges, std::memory_order_relaxed);
+      renew(slot);
+      returns_[slot].store(turn, std::memory_order_relaxed);
+    }
+    known_ready_ = 0;
     consumed_ = base;
-    tickets_.store(base << shift_ | parked_bit, std::memory_order_relaxed);
+    // Which step is bound next, and from which slot, stays as it is: a reader may be looking at it.
+    tickets_.store(base << shift_, std::memory_order_relaxed);
     return base;
   }
   /// Lets readers work on steps below `limit`; also raises the limit of a ring that is open.
   void open(std::uint64_t limit) noexcept {
-    limit_.store(limit, std::memory_order_relaxed);
-    // A late reader may have found its step below an earlier limit, and the counter back at the value it saw: where
-    // there is nothing to read the ring stays parked, so that the exchange fails.
-    if (ticket_step() >= limit) return;
-    tickets_.fetch_and(~parked_bit, std::memory_order_acq_rel);
+    readers_.open(limit);
     readers_gate_->notify();
   }
 
@@ -256,26 +246,148 @@ class ring {
   gate<Policy> control;                                        ///< the consumer waits here for readers to leave
 
  private:
-  struct alignas(cache_line) slot_word {
-    atomic<std::uint64_t> bound{nothing};  // at step % host: the step that may be filled, and the slot to fill
-    atomic<std::uint64_t> full{0};         // of the slot: 1 + the step that is in it
-    atomic<std::uint32_t> remaining{0};    // of the slot: ranges not yet in
+  struct alignas(cache_line) counter {
+    atomic<std::uint32_t> value{0};
   };
-  struct alignas(cache_line) ready_word {
-    atomic<std::uint64_t> value{nothing};
-  };
-  struct alignas(cache_line) reader_word {
-    atomic<std::uint64_t> busy{0};  // 1 + the step worked on
-    atomic<std::uint64_t> sample{0};
-  };
+  using step_words = words<atomic<std::uint64_t>>;
+  using slot_words = words<atomic<std::uint8_t>>;
 
   static bool holds(const atomic<std::uint64_t>& packed, std::uint64_t step) noexcept {
     return step_of(packed.load(std::memory_order_acquire)) == step;
   }
-  void bind(std::uint32_t slot) noexcept {
-    const std::uint64_t step = next_bind_.fetch_add(1, std::memory_order_acq_rel);
-    slots_[step % shape_.host].bound.store(pack(step, slot), std::memory_order_release);
+
+  // ---- Tickets and free slots. From which slot on to look for a free one is remembered, and how many from there on
+  // are known to be, so that the line of `returns_` is asked for once for all of them.
+
+  // Between the first look and `enter` there may have been a restart, between `enter` and leaving there is none. With
+  // the counter where it was, what was known to be free is free.
+  template <class FencePassed, class HasTurn>
+  [[gnu::always_inline]] inline take_result take_alone(std::uint32_t reader, ticket& out, FencePassed& fence_passed,
+                                                       HasTurn& has_turn) {
+    const std::uint64_t step = tickets_.load(std::memory_order_relaxed);
+    if (!readers_.admits(step)) return take_result::none;
+    found_slot at{static_cast<std::uint32_t>(free_.load(std::memory_order_relaxed)), 0};
+    const bool known = step < free_until_.load(std::memory_order_relaxed);
+    if (!known && (at = search(at.slot)).run == 0) return take_result::none;
+    if (!has_turn(step)) return take_result::none;
+    out.slot = at.slot;
+    if (!fence_passed(at.slot)) return take_result::fenced;
+    if (!readers_.enter(reader, step) || tickets_.load(std::memory_order_relaxed) != step) {
+      leave(reader);
+      return take_result::none;
+    }
+    tickets_.store(step + 1, std::memory_order_relaxed);
+    turn(at.slot);
+    free_.store(next(at.slot), std::memory_order_relaxed);
+    if (!known) free_until_.store(step + at.run, std::memory_order_relaxed);
+    out.step = step;
+    out.range = 0;
+    return take_result::taken;
   }
+  // Those who take the first range of a step follow each other: each begins when the one before has bound its slot, and
+  // said so in `free_`, which names the step that is next. Others may look meanwhile; they fail to claim.
+  template <class FencePassed, class HasTurn>
+  [[gnu::noinline]] take_result take_shared(std::uint32_t reader, ticket& out, FencePassed& fence_passed,
+                                            HasTurn& has_turn) {
+    std::uint64_t now = tickets_.load(std::memory_order_acquire);
+    for (;;) {
+      const std::uint64_t step = now >> shift_;
+      if (!readers_.admits(step)) return take_result::none;
+      const bool first = (now & (shape_.ranges - 1)) == 0;
+      found_slot at{};
+      if (first) {
+        const std::uint64_t known = free_.load(std::memory_order_acquire);
+        if (!is_next(known, step)) return take_result::none;
+        at = {slot_of(known), run_of(known)};
+        if (at.run == 0 && (at = search(at.slot)).run == 0) return take_result::none;
+      } else {
+        const std::uint64_t bound = bound_[step].load(std::memory_order_acquire);
+        if (step_of(bound) != step) return take_result::none;
+        at.slot = index_of(bound);
+      }
+      if (!has_turn(step)) return take_result::none;
+      out.slot = at.slot;
+      if (!fence_passed(at.slot)) return take_result::fenced;
+      if (!readers_.enter(reader, step)) {
+        leave(reader);
+        return take_result::none;
+      }
+      const std::uint64_t seen = now;
+      if (tickets_.compare_exchange_weak(now, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+        if (first) {
+          turn(at.slot);
+          bound_[step].store(pack(step, at.slot), std::memory_order_release);
+          free_.store(pack_free(step + 1, next(at.slot), at.run - 1), std::memory_order_release);
+          readers_gate_->notify();
+        }
+        out.step = step;
+        out.range = static_cast<std::uint32_t>(seen & (shape_.ranges - 1));
+        return take_result::taken;
+      }
+      leave(reader);
+    }
+  }
+
+  struct found_slot {
+    std::uint32_t slot = 0;
+    std::uint32_t run = 0;  // known to be free from this one on
+  };
+  static constexpr std::uint64_t pack_free(std::uint64_t step, std::uint32_t slot, std::uint32_t run) {
+    return step << 16 | slot << 8 | run;
+  }
+  static constexpr bool is_next(std::uint64_t known, std::uint64_t step) { return known >> 16 == step << 16 >> 16; }
+  static constexpr std::uint32_t slot_of(std::uint64_t known) { return static_cast<std::uint32_t>(known >> 8 & 0xFF); }
+  static constexpr std::uint32_t run_of(std::uint64_t known) { return static_cast<std::uint32_t>(known & 0xFF); }
+
+  [[gnu::noinline]] found_slot search(std::uint32_t slot) const noexcept {
+    std::uint32_t run = 0;
+    for (std::uint32_t at = slot; run < shape_.host && is_free(at); at = next(at)) ++run;
+    if (run != 0) return {slot, run};
+    // Not in order: buffers are held, or come back from other threads.
+    for (std::uint32_t i = 1; i < shape_.host; ++i) {
+      slot = next(slot);
+      if (is_free(slot)) return {slot, 1};
+    }
+    return {slot, 0};
+  }
+  bool is_free(std::uint32_t slot) const noexcept {
+    return returns_[slot].load(std::memory_order_acquire) == turns_[slot].load(std::memory_order_relaxed);
+  }
+  void turn(std::uint32_t slot) noexcept { count(turns_[slot], std::memory_order_relaxed); }
+  // By the one who has the slot: the consumer, or the cursor.
+  void free_slot(std::uint32_t slot) noexcept {
+    count(returns_[slot], std::memory_order_release);
+    readers_gate_->notify();
+  }
+  std::uint32_t next(std::uint32_t slot) const noexcept { return slot + 1 == shape_.host ? 0 : slot + 1; }
+
+  // Of words that have one writer at a time.
+  static void count(atomic<std::uint8_t>& word, std::memory_order order) noexcept {
+    word.store(static_cast<std::uint8_t>(word.load(std::memory_order_relaxed) + 1), order);
+  }
+
+  // ---- The consumer's side
+
+  // Takes note of what is ready, so that a line of `ready_` is asked for once for all that it holds.
+  bool look_ahead() noexcept {
+    std::uint64_t step = consumed_;
+    for (;;) {
+      const std::uint64_t word = ready_[step].load(std::memory_order_acquire);
+      if (step_of(word) != step) break;
+      upcoming_[step % most_buffers] = static_cast<std::uint8_t>(index_of(word));
+      if (++step % 8 == 0) break;
+    }
+    known_ready_ = static_cast<std::uint32_t>(step - consumed_);
+    return known_ready_ != 0;
+  }
+  template <class Enqueue>
+  void give_back(std::uint32_t index, Enqueue& enqueue) noexcept {
+    if (hands_over_slots()) return free_slot(index);
+    free_twins_.fetch_or(std::uint64_t{1} << index, std::memory_order_acq_rel);
+    poke(enqueue);
+  }
+
+  // ---- The copy cursor
 
   // Advances the copy cursor as long as it can go, unless another thread is at it: that one then goes round once more.
   template <class Enqueue>
@@ -294,83 +406,69 @@ class ring {
   template <class Enqueue>
   bool copy_next(Enqueue& enqueue) noexcept {
     const std::uint64_t step = cursor_;
-    const auto slot = static_cast<std::uint32_t>(step % shape_.host);
-    if (slots_[slot].full.load(std::memory_order_acquire) != step + 1) return false;
+    const std::uint64_t full = full_[step].load(std::memory_order_acquire);
+    if (step_of(full) != step) return false;
     const std::uint64_t free = free_twins_.load(std::memory_order_acquire);
     if (free == 0) return false;
-    const auto twin = static_cast<std::uint32_t>(std::countr_zero(free));
+    // Round about: work on the twin that was released last is mostly still to come, and the copy would wait for it.
+    const auto after = static_cast<std::uint32_t>(std::countr_zero(std::rotr(free, static_cast<int>(next_twin_))));
+    const std::uint32_t twin = (next_twin_ + after) % most_buffers;
+    next_twin_ = twin + 1 == shape_.device ? 0 : twin + 1;
     free_twins_.fetch_and(~(std::uint64_t{1} << twin), std::memory_order_acq_rel);
     cursor_ = step + 1;
-    enqueue(step, slot, twin);
-    slots_[slot].bound.store(pack(step + shape_.host, slot), std::memory_order_release);
-    readers_gate_->notify();
-    ready_[step % shape_.device].value.store(pack(step, twin), std::memory_order_release);
+    enqueue(step, index_of(full), twin);
+    free_slot(index_of(full));
+    ready_[step].store(pack(step, twin), std::memory_order_release);
     consumer.notify();
     return true;
   }
 
-  // Steps in [consumed, next_bind) hold one slot each, filled or not. A release on another thread may have counted up
-  // and not yet stored its word; that is a matter of a few instructions.
-  template <class Renew>
-  std::uint64_t rebind_slots(Renew& renew) noexcept {
-    const std::uint64_t base = next_bind_.load(std::memory_order_acquire);
-    for (std::uint64_t step = consumed_; step < base; ++step) {
-      auto& bound = slots_[step % shape_.host].bound;
-      std::uint64_t held = bound.load(std::memory_order_acquire);
-      while (step_of(held) != step) {
-        Policy::pause();
-        held = bound.load(std::memory_order_acquire);
-      }
-      slots_[index_of(held)].remaining.store(shape_.ranges, std::memory_order_relaxed);
-      renew(index_of(held));
-      bind(index_of(held));
-    }
-    return base;
-  }
-
-  // Takes the cursor, gives back the twins of copies that nobody will ask for, and moves every slot one turn on. The
-  // slots' and twins' events stay: what is in flight still fences them.
-  template <class Renew>
-  std::uint64_t rebind_twins(Renew& renew) noexcept {
+  // Takes the cursor and gives back the twins of copies that nobody will ask for. The slots' and twins' events stay:
+  // what is in flight still fences them.
+  void skip_copies(std::uint64_t base) noexcept {
     std::uint32_t idle = 0;
     while (!pending_.compare_exchange_weak(idle, 1, std::memory_order_acq_rel, std::memory_order_relaxed)) {
       idle = 0;
       Policy::pause();
     }
     for (std::uint64_t step = consumed_; step < cursor_; ++step) {
-      const auto twin = index_of(ready_[step % shape_.device].value.load(std::memory_order_acquire));
+      const auto twin = index_of(ready_[step].load(std::memory_order_acquire));
       free_twins_.fetch_or(std::uint64_t{1} << twin, std::memory_order_acq_rel);
-    }
-    const std::uint64_t base = cursor_ + shape_.host;
-    for (std::uint64_t step = base; step < base + shape_.host; ++step) {
-      const auto slot = static_cast<std::uint32_t>(step % shape_.host);
-      slots_[slot].remaining.store(shape_.ranges, std::memory_order_relaxed);
-      renew(slot);
-      slots_[slot].bound.store(pack(step, slot), std::memory_order_release);
     }
     cursor_ = base;
     // Nothing is full now, so those who poked meanwhile have nothing to be done for them.
     pending_.store(0, std::memory_order_release);
-    return base;
   }
 
   gate<Policy> own_readers_;
   gate<Policy>* readers_gate_;
   ring_shape shape_;
+  bool alone_;  // one reader, one range: nobody to share with
   std::uint32_t shift_;
-  std::unique_ptr<slot_word[]> slots_;
-  std::unique_ptr<ready_word[]> ready_;
-  std::unique_ptr<reader_word[]> readers_;
+  step_words bound_;    // by readers, for readers: the step and its slot
+  step_words full_;     // by readers, for the cursor: the step and its slot
+  step_words ready_;    // by readers or the cursor, for the consumer: the step and its buffer
+  slot_words returns_;  // by the consumer or the cursor, for readers: how often the slot was given back
+  slot_words turns_;    // by readers: how often it was bound
+  std::unique_ptr<counter[]> remaining_;  // of the slot: ranges not yet in
+  admission<Policy> readers_;             // inside for a step; the note is the sample that is read
 
-  alignas(cache_line) atomic<std::uint64_t> tickets_{parked_bit};  // next ticket = step * ranges + range
-  atomic<std::uint64_t> limit_{0};
-  alignas(cache_line) atomic<std::uint64_t> next_bind_{0};
+  alignas(cache_line) atomic<std::uint64_t> tickets_{0};  // next ticket = step * ranges + range
+  atomic<std::uint64_t> free_until_{0};                   // a reader alone: for steps below, slots are known to be free
+  atomic<std::uint64_t> free_{0};                         // the step to be bound next, and where to look for a slot
   alignas(cache_line) atomic<std::uint64_t> free_twins_{0};
   alignas(cache_line) atomic<std::uint32_t> pending_{0};
-  std::uint64_t cursor_ = 0;  // written by whoever brought pending_ up from 0
+  // Written by whoever brought pending_ up from 0.
+  std::uint64_t cursor_ = 0;
+  std::uint32_t next_twin_ = 0;
   alignas(cache_line) atomic<std::uint64_t> returned_{0};
+  // The consumer's own.
   alignas(cache_line) std::uint64_t consumed_ = 0;
   std::uint64_t issued_ = 0;
+  std::uint64_t taken_back_ = 0;  // the others come back by `release`
+  std::uint32_t known_ready_ = 0;
+  std::uint8_t upcoming_[most_buffers]{};  // the buffers of the steps known to be ready
+  std::uint8_t given_[most_buffers]{};     // how often each slot was received, or skipped
 };
 
 }  // namespace penstock

@@ -26,20 +26,19 @@ struct read_context {
 class read_progress {
  public:
   read_progress() = default;
-  read_progress(std::atomic<std::uint64_t>& sample, const std::atomic<std::uint64_t>& gate, std::uint64_t closed)
-      : sample_(&sample), gate_(&gate), closed_(closed) {}
+  read_progress(std::atomic<std::uint64_t>& sample, const std::atomic<std::uint64_t>& door)
+      : sample_(&sample), door_(&door) {}
 
   /// False if the range is no longer wanted.
   bool begin(std::uint64_t sample) const noexcept {
     if (sample_ == nullptr) return true;
     sample_->store(sample, std::memory_order_relaxed);
-    return (gate_->load(std::memory_order_relaxed) & closed_) == 0;
+    return door_->load(std::memory_order_relaxed) != 0;
   }
 
  private:
   std::atomic<std::uint64_t>* sample_ = nullptr;
-  const std::atomic<std::uint64_t>* gate_ = nullptr;
-  std::uint64_t closed_ = 0;
+  const std::atomic<std::uint64_t>* door_ = nullptr;  // 0 while it is closed
 };
 
 /// What all samples of one range have in common.

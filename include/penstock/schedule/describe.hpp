@@ -53,7 +53,8 @@ std::string describe_schema(const Schema& schema, std::size_t batch) {
 }
 
 /// Columns as wide as their longest cell.
-inline std::string table(const std::vector<std::vector<std::string>>& rows) {
+template <class Rows>
+std::string table(const Rows& rows) {
   std::vector<std::size_t> width;
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) {

@@ -143,7 +143,7 @@ class engine final : public reader_client {
     request.indices = std::span(record.indices).subspan(first, rows);
     request.to = to_->views(held.slot, rows, first);
     request.readers = &turns.readers();
-    request.progress = {turns.sample_word(reader), turns.interrupt_word(), turns.interrupt_bit};
+    request.progress = {turns.sample_word(reader), turns.interrupt_word()};
     try {
       auto& own = readers_[reader];
       if (own.failure) std::rethrow_exception(own.failure);

@@ -43,7 +43,7 @@ class batch_range {
     }
     iterator& operator++() {
       // One that was not looked at is passed over all the same.
-      if (range_->receive()) range_->core_->current().release();
+      if (range_->receive()) range_->core_->let_go();
       range_->fresh_ = false;
       return *this;
     }
@@ -111,7 +111,7 @@ class batch_range {
     core_->handles += static_cast<std::uint32_t>(by);
     // What crosses epochs goes on where it ended.
     if (core_->handles == 0 && !(crossing_ && left_ == 0)) core_->leave();
-    if (core_->handles == 0) core_->current().release();
+    if (core_->handles == 0) core_->let_go();
   }
 
   std::shared_ptr<core> core_;

@@ -71,7 +71,7 @@ class feed_core {
     if (!engine_->is_stream() && from.samples > engine_->from().positions())
       throw error(
           concat("resume: the state counts ", from.samples, " samples of an epoch of ", engine_->from().positions()));
-    current_.release();
+    let_go();
     if (in_epoch_) end_epoch(true);
     ++generation;
     interrupt();
@@ -86,13 +86,13 @@ class feed_core {
 
   /// Begins `epoch`: where the feed stands if that is in this epoch's beginning or was resumed, else from its start.
   void begin_epoch(std::uint64_t epoch) {
-    current_.release();
+    let_go();
     const bool go_on = std::exchange(resumed_, false) && state_.epoch == epoch;
     move_to(epoch, go_on ? state_.samples : 0);
   }
   /// Goes on from where the feed stands. A failure stays until an epoch is begun or a state resumed.
   void go_on() {
-    current_.release();
+    let_go();
     if (failure_) std::rethrow_exception(failure_);
     resumed_ = false;
     move_to(state_.epoch, state_.samples);
@@ -101,7 +101,7 @@ class feed_core {
 
   /// Receives the next batch of the epoch into `current`; false at its end, or when stopped.
   bool fetch() {
-    current_.release();
+    let_go();
     if (failure_) std::rethrow_exception(failure_);
     if (!in_epoch_) return false;
     if (stopped()) return end_epoch(true), false;
@@ -127,7 +127,7 @@ class feed_core {
       state_.samples += info.count;
       if (info.end && (info.count == 0 || (limits_.drop_short && short_of))) {
         count_epoch();
-        current_.release();
+        let_go();
         return end_epoch(false), false;
       }
     } else {
@@ -140,7 +140,7 @@ class feed_core {
       tell_batch(asked);
     } catch (...) {
       // The caller gets no batch, so the feed stands where it stood.
-      current_.release();
+      let_go();
       state_ = before;
       steps_left_ = left_before;
       throw_failed();
@@ -148,10 +148,11 @@ class feed_core {
     return true;
   }
   batch& current() noexcept { return current_; }
+  void let_go() noexcept { engine_->to().take_back(current_); }
 
   /// The loop was left: readers stop within one sample's read time.
   void leave() noexcept {
-    current_.release();
+    let_go();
     if (!in_epoch_) return;
     if (steps_left_ != 0) interrupt();
     try {
@@ -287,7 +288,7 @@ class feed_core {
     throw timeout_error(
         concat("no batch within ", text(limit), ": ", engine_->describe_readers(), "; of ", turns.buffers(),
                " batches ", turns.outstanding(), " are held by the consumer, ", turns.ready_ahead(), " are ready; of ",
-               turns.shape().host, " slots ", turns.bound_ahead(), " are free for reading or being read"),
+               turns.shape().host, " slots ", turns.free_slots(), " are free"),
         waited_for());
   }
   bool read_inline() {

@@ -233,8 +233,12 @@ auto operator|(pipeline<Dataset, Stages...> upstream, Stage stage) {
   } else if constexpr (!detail::check_flow(up, down)) {
     return detail::rejected{};
   } else {
-    return pipeline<Dataset, Stages..., Stage>(
-        upstream.shared_dataset(), std::tuple_cat(std::move(upstream.stages()), std::tuple<Stage>(std::move(stage))));
+    return std::apply(
+        [&](Stages&... before) {
+          return pipeline<Dataset, Stages..., Stage>(upstream.shared_dataset(),
+                                                     {std::move(before)..., std::move(stage)});
+        },
+        upstream.stages());
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -39,10 +39,16 @@ struct feed_state {
       text.remove_prefix(wanted.size());
     };
     const auto number = [&] {
+      constexpr std::uint64_t most = ~std::uint64_t{0};
       std::uint64_t value = 0;
-      const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-      if (problem != std::errc{}) bad();
-      text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+      std::size_t digits = 0;
+      for (; digits < text.size() && text[digits] >= '0' && text[digits] <= '9'; ++digits) {
+        const auto digit = static_cast<std::uint64_t>(text[digits] - '0');
+        if (value > (most - digit) / 10) bad();
+        value = 10 * value + digit;
+      }
+      if (digits == 0) bad();
+      text.remove_prefix(digits);
       return value;
     };
     feed_state result;
