@@ -122,4 +122,31 @@ TEST(modelled_schedule_closed_form, a_late_notice_costs_what_was_measured_with_t
   EXPECT_NEAR(efficiency(3), 0.999, 0.0005);
 }
 
+TEST(modelled_operations, are_kept_with_start_and_end_as_many_as_was_asked_for) {
+  const auto clock = std::make_shared<penstock::simulated_clock>();
+  const penstock::modelled_device device(
+      {.event_latency = 3us, .copy_time = 20us, .clock = clock, .keep_operations = 3});
+  const auto from = device.allocate_host(8);
+  const auto to = device.allocate(8);
+  const auto copies = device.make_stream(), kernels = device.make_stream();
+  auto copied = device.make_event();
+  device.copy_to_device(to.data(), from.data(), 8, copies.view());
+  device.record(copied, copies.view());
+  device.wait(kernels.view(), copied);
+  kernels.view().launch(50us);
+  device.copy_to_host(from.data(), to.data(), 8, copies.view());
+  kernels.view().launch(50us);
+
+  const auto kept = device.operations();
+  ASSERT_EQ(kept.size(), 3U);
+  const auto expect = [&](std::size_t i, penstock::modelled_engine engine, nanoseconds start, nanoseconds end) {
+    EXPECT_EQ(kept[i].engine, engine);
+    EXPECT_EQ(kept[i].start.time_since_epoch(), start);
+    EXPECT_EQ(kept[i].end.time_since_epoch(), end);
+  };
+  expect(0, penstock::modelled_engine::copy_to_device, 0us, 20us);
+  expect(1, penstock::modelled_engine::compute, 23us, 73us);
+  expect(2, penstock::modelled_engine::copy_to_host, 20us, 40us);
+}
+
 }  // namespace

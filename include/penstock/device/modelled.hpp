@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <penstock/device/clock.hpp>
 #include <penstock/device/cpu.hpp>
@@ -173,6 +174,8 @@ class modelled_device {
   time_point completion(const event& recorded) const { return state_->completion(own(recorded)); }
   time_point now() const { return state_->now(); }
   modelled_counts counts() const { return state_->counts(); }
+  /// The first `keep_operations` operations in the order in which they were enqueued; those that are to come included.
+  std::vector<modelled_operation> operations() const { return state_->operations(); }
   /// The n-th copy from now (1: the next) throws `penstock::error(message)` instead of being enqueued.
   void fail_next_copy(std::size_t n, std::string message) const {
     state_->fail(&detail::modelled_state::copy_failure, n, std::move(message));

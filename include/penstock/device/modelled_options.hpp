@@ -23,6 +23,16 @@ struct modelled_options {
   std::optional<std::chrono::nanoseconds> copy_time{};  ///< of each copy, whatever its size, instead of the bandwidth
   bool poison = true;                                   ///< write 0xDB to what holds nothing valid
   std::shared_ptr<modelled_clock> clock{};              ///< real time if empty
+  std::size_t keep_operations = 0;  ///< so many, the first ones, are kept for `operations()`: the schedule that it was
+};
+
+/// The engines of a modelled device, which run side by side.
+enum class modelled_engine { copy_to_device, copy_to_host, compute };
+
+/// One operation of a modelled device: when its engine began and ended it, in the clock's time.
+struct modelled_operation {
+  modelled_engine engine;
+  modelled_clock::time_point start, end;
 };
 
 /// What a modelled device was asked to do, since it was made.

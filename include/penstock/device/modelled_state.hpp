@@ -43,7 +43,9 @@ class modelled_state {
   failure record_failure;
 
   explicit modelled_state(modelled_options options)
-      : options_(checked(std::move(options))), timeline_(options_.poison) {}
+      : options_(checked(std::move(options))), timeline_(options_.poison) {
+    kept_.reserve(options_.keep_operations);
+  }
 
   void adopt(std::byte* data, std::size_t bytes, bool on_device) {
     const std::scoped_lock lock(mutex_);
@@ -72,6 +74,7 @@ class modelled_state {
     if (bytes > 0 && !allocated(device_side, bytes, true)) reject_copy(upwards, device_side, bytes);
     const duration length = options_.copy_latency + (options_.copy_time ? *options_.copy_time : travel_time(bytes));
     stream.tail = timeline_.add_copy(on, later(now, stream.tail), length, to, from, bytes);
+    keep(upwards ? modelled_engine::copy_to_device : modelled_engine::copy_to_host, stream.tail, length);
     ++(upwards ? counts_.copies_to_device : counts_.copies_to_host);
     (upwards ? counts_.bytes_to_device : counts_.bytes_to_host) += bytes;
     if (bytes > 0 && !allocated(upwards ? from : to, bytes, false)) ++counts_.pageable_copies;
@@ -83,6 +86,7 @@ class modelled_state {
     const std::scoped_lock lock(mutex_);
     const time_point now = tick();
     stream.tail = timeline_.add_kernel(later(now, stream.tail), length, std::forward<Work>(work));
+    keep(modelled_engine::compute, stream.tail, length);
     ++counts_.kernels;
     timeline_.advance(now);
   }
@@ -95,7 +99,7 @@ class modelled_state {
   }
   void wait(modelled_queue& stream, const modelled_record& event) {
     const std::scoped_lock lock(mutex_);
-    tick();
+    check_kernels();  // what has ended by now makes no difference
     ++counts_.stream_waits;
     // A stream's own events are past whatever it does next.
     if (event.on != nullptr && event.on != &stream) stream.tail = later(stream.tail, event.at + options_.event_latency);
@@ -159,6 +163,10 @@ class modelled_state {
     result.busy_compute = timeline_.busy(timeline::compute);
     return result;
   }
+  std::vector<modelled_operation> operations() const {
+    const std::scoped_lock lock(mutex_);
+    return kept_;
+  }
   std::string describe() const { return text_of(options_); }
 
  private:
@@ -190,11 +198,16 @@ class modelled_state {
   time_point tick() {
     const time_point now = options_.clock->now();
     timeline_.advance(now);
-    if (timeline_.failure()) {
-      throw error(concat("modelled device: a kernel has failed: ", message_of(timeline_.failure())), {},
-                  timeline_.failure());
-    }
+    check_kernels();
     return now;
+  }
+  void check_kernels() const {
+    if (!timeline_.failure()) return;
+    throw error(concat("modelled device: a kernel has failed: ", message_of(timeline_.failure())), {},
+                timeline_.failure());
+  }
+  void keep(modelled_engine on, time_point end, duration length) {
+    if (kept_.size() < options_.keep_operations) kept_.push_back({on, end - length, end});
   }
   static void maybe_fail(failure& armed) {
     if (armed.countdown > 0 && --armed.countdown == 0) throw error(armed.message);
@@ -236,6 +249,7 @@ class modelled_state {
   timeline timeline_;
   modelled_counts counts_;
   std::vector<block> blocks_;
+  std::vector<modelled_operation> kept_;
 };
 
 /// A counted share in a modelled device, held by everything that was made by it.

@@ -9,10 +9,8 @@
 #include <deque>
 #include <exception>
 #include <new>
-#include <queue>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace penstock::detail {
 
@@ -68,7 +66,7 @@ class timeline {
 
   /// With `poison`, the destination of a copy is poisoned at the copy's start. Allocates for the next operation count
   /// `reserve`; more pending operations than that allocate.
-  explicit timeline(bool poison, std::size_t reserve = 256) : poison_(poison), markers_(later{}, reserved(reserve)) {
+  explicit timeline(bool poison, std::size_t reserve = 256) : poison_(poison) {
     for (std::size_t i = 0; i < reserve; ++i) recycle(pool_.emplace_back());
   }
 
@@ -95,18 +93,21 @@ class timeline {
 
   /// Lets happen all that happens until `now`.
   void advance(time_point now) {
-    while (!markers_.empty() && markers_.top().at <= now) {
-      operation& next = *markers_.top().of;
-      markers_.pop();
+    while (next_at_ <= now) {
+      const engine on = next_engine();
+      operation& next = *lanes_[on].first;
       if (next.started) {
+        lanes_[on].first = next.next;
+        --pending_;
         finish(next);
+        find_next();
         continue;
       }
       next.started = true;
-      markers_.push({next.end, next.number, &next});
+      find_next();
       // Nobody can look in between where the end is the very next thing to happen.
-      const bool unseen = next.end <= now && markers_.top().of == &next;
-      if (poison_ && next.bytes > 0 && !unseen) std::memset(next.to, poison_byte, next.bytes);
+      const bool unseen = next.end <= now && lanes_[next_engine()].first == &next;
+      if (next.bytes > 0 && !unseen) std::memset(next.to, poison_byte, next.bytes);
     }
   }
 
@@ -124,7 +125,7 @@ class timeline {
     return cancelled;
   }
 
-  std::size_t pending() const noexcept { return markers_.size(); }
+  std::size_t pending() const noexcept { return pending_; }
   duration busy(engine of) const noexcept { return busy_[of]; }
   /// What the first kernel body that threw has thrown.
   const std::exception_ptr& failure() const noexcept { return failure_; }
@@ -132,30 +133,22 @@ class timeline {
  private:
   struct operation {
     std::uint64_t number = 0;
-    time_point end{};
-    bool started = false;
+    time_point start{}, end{};
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
+    operation* next = nullptr;  // on its engine, or free
+    bool started = false;       // or nothing happens at its start
     kernel_body body;
-    operation* next_free = nullptr;
+
+    time_point next_at() const noexcept { return started ? end : start; }
   };
-  struct marker {
-    time_point at;
-    std::uint64_t number;
-    operation* of;
-  };
-  struct later {
-    bool operator()(const marker& a, const marker& b) const noexcept {
-      return a.at != b.at ? a.at > b.at : a.number > b.number;
-    }
+  /// An engine's operations, which start and end in the order in which they were added.
+  struct lane {
+    operation* first = nullptr;
+    operation* last = nullptr;
   };
 
-  static std::vector<marker> reserved(std::size_t count) {
-    std::vector<marker> result;
-    result.reserve(count);
-    return result;
-  }
   static bool touches(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) noexcept {
     const auto a_begin = reinterpret_cast<std::uintptr_t>(a);
     const auto b_begin = reinterpret_cast<std::uintptr_t>(b);
@@ -164,27 +157,52 @@ class timeline {
 
   operation& take() {
     if (free_ == nullptr) return pool_.emplace_back();
-    return *std::exchange(free_, free_->next_free);
+    return *std::exchange(free_, free_->next);
   }
   void recycle(operation& used) noexcept {
     used.body.clear();
     used.bytes = 0;
-    used.started = false;
-    used.next_free = std::exchange(free_, &used);
+    used.next = std::exchange(free_, &used);
   }
   time_point place(operation& added, engine on, time_point earliest, duration length) {
     const time_point start = earliest < free_at_[on] ? free_at_[on] : earliest;
     added.number = ++added_;
+    added.start = start;
     added.end = start + length;
-    try {
-      markers_.push({start, added.number, &added});
-    } catch (...) {
-      recycle(added);
-      throw;
+    added.started = !poison_ || added.bytes == 0;
+    added.next = nullptr;
+    lane& to = lanes_[on];
+    if (to.first == nullptr) {
+      to.first = &added;
+      if (added.next_at() < next_at_) next_at_ = added.next_at();
+    } else {
+      to.last->next = &added;
     }
+    to.last = &added;
+    ++pending_;
     free_at_[on] = added.end;
     busy_[on] += length;
     return added.end;
+  }
+  // Of what happens at the same time, what was added first.
+  engine next_engine() const noexcept {
+    const operation* next = nullptr;
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < engines; ++i) {
+      const operation* const first = lanes_[i].first;
+      if (first == nullptr) continue;
+      if (next != nullptr &&
+          (first->next_at() > next->next_at() || (first->next_at() == next->next_at() && first->number > next->number)))
+        continue;
+      next = first;
+      found = i;
+    }
+    return static_cast<engine>(found);
+  }
+  void find_next() noexcept {
+    next_at_ = time_point::max();
+    for (const lane& each : lanes_)
+      if (each.first != nullptr && each.first->next_at() < next_at_) next_at_ = each.first->next_at();
   }
   void finish(operation& ended) {
     if (ended.bytes > 0) std::memmove(ended.to, ended.from, ended.bytes);
@@ -197,13 +215,15 @@ class timeline {
   }
 
   bool poison_;
-  std::deque<operation> pool_;  // operations stay where they are when it grows
-  operation* free_ = nullptr;
-  std::priority_queue<marker, std::vector<marker>, later> markers_;
+  time_point next_at_ = time_point::max();  // when something happens next
+  std::array<lane, engines> lanes_{};
   std::array<time_point, engines> free_at_{};
   std::array<duration, engines> busy_{};
   std::uint64_t added_ = 0;
+  std::size_t pending_ = 0;
+  operation* free_ = nullptr;
   std::exception_ptr failure_;
+  std::deque<operation> pool_;  // operations stay where they are when it grows
 };
 
 }  // namespace penstock::detail
