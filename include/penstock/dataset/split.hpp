@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +40,8 @@ std::size_t read_part(Reader& reader, const permutation& order, std::uint64_t fi
   const range_context inner{context.seed, context.epoch, context.stop, {}};
   for (std::size_t row = 0; row < indices.size();) {
     if (!context.progress.begin(indices[row])) return row;
-    const std::size_t count = std::min(origins.size(), indices.size() - row);
+    const std::size_t left = indices.size() - row;
+    const std::size_t count = left < origins.size() ? left : origins.size();
     for (std::size_t i = 0; i < count; ++i) origins[i] = order(first + indices[row + i]);
     const auto rows = [&]<class View>(const View& view) {
       auto shape = view.shape();
@@ -175,7 +175,8 @@ auto split(Source&& source, split_options options = {}) {
   const auto n = static_cast<std::uint64_t>(whole->size());
   const auto part = [n](double share) { return static_cast<std::uint64_t>(share * static_cast<double>(n) + 0.5); };
   const std::uint64_t test = part(options.test);
-  const std::uint64_t validation = std::min(part(options.validation), n - test);
+  const std::uint64_t wanted = part(options.validation);
+  const std::uint64_t validation = wanted < n - test ? wanted : n - test;  // both may have been rounded up
   // A key of its own, so that no feed of the same seed draws the same order.
   const permutation order(n, options.seed, 0, ~std::uint64_t{0});
   return split_result<Dataset>{{whole, order, test + validation, n - test - validation},

@@ -99,7 +99,7 @@ class reader_pool {
     std::vector<one> threads;
   };
 
-  explicit reader_pool(std::uint32_t readers) : shared_(std::make_shared<state>(readers)), size_(readers) {
+  explicit reader_pool(std::uint32_t readers) : shared_(new state(readers)), size_(readers) {
     const auto cpus = detail::allowed_cpus();
     // A thread more than there are CPUs, and the one that is waited for does not run while others spin.
     shared_->waiting.set_spins(readers < cpus.size() ? detail::spins_before_sleep : 0);

@@ -6,7 +6,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #if defined(__linux__)
 #include <pthread.h>
@@ -20,18 +19,34 @@ namespace penstock::detail {
 /// Looks at a condition before sleeping: longer than a hand-over takes, shorter than a wake by the system costs.
 inline constexpr std::uint32_t spins_before_sleep = 400;
 
+/// Numbers of CPUs, as many as a mask holds: a vector would take longer to compile than all the rest here.
+struct cpu_list {
+  static constexpr std::size_t most = 1024;
+
+  int numbers[most] = {};
+  std::size_t count = 0;
+
+  void add(int cpu) noexcept {
+    if (count < most) numbers[count++] = cpu;
+  }
+  std::size_t size() const noexcept { return count; }
+  int operator[](std::size_t n) const noexcept { return numbers[n]; }
+  const int* begin() const noexcept { return numbers; }
+  const int* end() const noexcept { return numbers + count; }
+};
+
 /// The CPUs that this thread may run on: the affinity mask's, not the machine's. At least one.
-inline std::vector<int> allowed_cpus() {
-  std::vector<int> result;
+inline cpu_list allowed_cpus() {
+  cpu_list result;
 #if defined(__linux__)
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof(mask), &mask) == 0)
     for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &mask)) result.push_back(cpu);
+      if (CPU_ISSET(cpu, &mask)) result.add(cpu);
 #endif
-  if (result.empty()) {
+  if (result.size() == 0) {
     const unsigned known = std::thread::hardware_concurrency();
-    for (unsigned cpu = 0; cpu < (known == 0 ? 1 : known); ++cpu) result.push_back(static_cast<int>(cpu));
+    for (unsigned cpu = 0; cpu < (known == 0 ? 1 : known); ++cpu) result.add(static_cast<int>(cpu));
   }
   return result;
 }
@@ -39,7 +54,7 @@ inline std::vector<int> allowed_cpus() {
 /// Starts a thread of ours: named, deaf to signals (they are the application's), with fine timers, and begun on a CPU
 /// of its own where there are enough, since fresh threads tend to stay with their creator for milliseconds.
 template <class Body>
-std::thread start_thread(std::string name, const std::vector<int>& cpus, std::size_t number, Body body) {
+std::thread start_thread(std::string name, const cpu_list& cpus, std::size_t number, Body body) {
 #if defined(__linux__)
   sigset_t all;
   sigset_t before;
