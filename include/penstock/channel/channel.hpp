@@ -106,6 +106,11 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     }
     return wait_result::complete;
   }
+  /// Asks for the line that the reader of `held` writes next, and that the consumer has had.
+  void prefetch_after(const ticket& held) const noexcept {
+    const std::uint32_t slot = turns.slot_after(held);
+    if (slot < slots_.size()) __builtin_prefetch(&slots_[slot].record.info, 1);
+  }
   void fail(std::uint32_t slot, std::exception_ptr cause, provenance where, std::uint32_t row) {
     const std::scoped_lock lock(failures_);
     slots_[slot].record.failure.add(std::move(cause), std::move(where), row);
@@ -116,11 +121,13 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
 
   /// The next buffer, which must be ready, as a lease. Throws the step's failure, after which the buffer is free again.
   lease<Schema, Device> receive();
+  /// The slot that was taken and received in one, see `ring::take_and_receive`, now that it is filled.
+  lease<Schema, Device> receive(const ticket& filled);
   /// Lets a batch go, on the consumer's thread: cheaper than leaving it to the lease.
   void take_back(lease<Schema, Device>& batch) noexcept;
   /// Skips all that was begun; see `ring::restart`.
   std::uint64_t restart() {
-    return turns.restart([this](std::uint32_t slot) { slots_[slot].record.failure = {}; });
+    return turns.restart([this](std::uint32_t slot) { slots_[slot].record.failure.clear(); });
   }
   /// True once a copy or a fence failed in a way that leaves a buffer out of use for good.
   bool is_broken() const noexcept { return is_broken_.load(std::memory_order_acquire); }
@@ -232,7 +239,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     requires separate
   {
     std::swap(from.record, to.record);
-    from.record.failure = {};
+    from.record.failure.clear();
     bool enqueued = false;
     try {
       if (auto failed = std::exchange(to.release_failure, nullptr)) std::rethrow_exception(failed);
@@ -269,6 +276,9 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     }
     turns.consumer.notify();
   }
+
+  // The buffer as a lease; throws the failure of its step.
+  lease<Schema, Device> checked(std::uint32_t index);
 
   // ---- the lease's side; release by any thread
 
@@ -307,7 +317,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
         for (auto& stream : back.streams) stream.reset();
       }
     } else {
-      slots_[index].record.failure = {};
+      slots_[index].record.failure.clear();
     }
   }
   void used_on(std::uint32_t index, stream_view stream) {

@@ -132,14 +132,25 @@ namespace detail {
 template <class Schema, class Device>
 lease<Schema, Device> channel<Schema, Device>::receive() {
   const std::uint32_t index = turns.receive();
+  if (const std::uint32_t next = turns.upcoming(); next < turns.buffers())
+    __builtin_prefetch(&leased_record(next).info);
+  auto batch = checked(index);
+  if constexpr (separate) {
+    if (batch.rows() != 0) device_.wait(work_view_, twins_[index].ready);
+  }
+  return batch;
+}
+template <class Schema, class Device>
+lease<Schema, Device> channel<Schema, Device>::receive(const ticket& filled) {
+  return checked(filled.slot);
+}
+template <class Schema, class Device>
+lease<Schema, Device> channel<Schema, Device>::checked(std::uint32_t index) {
   lease<Schema, Device> batch(this, index);
   const auto& record = leased_record(index);
   if (record.failure) {
     const detail::step_failure failure = record.failure;
     detail::throw_failure(failure, record.info);
-  }
-  if constexpr (separate) {
-    if (record.info.rows != 0) device_.wait(work_view_, twins_[index].ready);
   }
   return batch;
 }

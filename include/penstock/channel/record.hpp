@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/channel/atomics.hpp>
 #include <penstock/sample/error.hpp>
 
 namespace penstock {
@@ -31,6 +32,9 @@ struct step_failure {
   std::uint32_t number = 0;  // of failures in the step
 
   explicit operator bool() const noexcept { return number != 0; }
+  void clear() noexcept {
+    if (number != 0) *this = {};
+  }
   void add(std::exception_ptr new_cause, provenance new_where, std::uint32_t new_row) {
     if (number == 0 || new_row < row) {
       cause = std::move(new_cause);
@@ -41,8 +45,8 @@ struct step_failure {
   }
 };
 
-/// What travels with a buffer from the readers to the consumer.
-struct batch_record {
+/// What travels with a buffer from the readers to the consumer; `info` in a line of its own.
+struct alignas(cache_line / 2) batch_record {
   batch_info info;
   std::vector<std::uint64_t> indices;     // of the samples, row by row
   std::vector<std::uint32_t> range_rows;  // real rows that each range brought

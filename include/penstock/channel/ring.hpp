@@ -102,6 +102,13 @@ class ring {
     return alone_ ? take_alone(reader, out, fence_passed, has_turn) : take_shared(reader, out, fence_passed, has_turn);
   }
 
+  /// For a reader alone: the slot that it will have after that of `held`, if one is known to be free; else
+  /// `most_buffers`.
+  std::uint32_t slot_after(const ticket& held) const noexcept {
+    if (!alone_ || held.step + 1 >= free_until_.load(std::memory_order_relaxed)) return most_buffers;
+    return static_cast<std::uint32_t>(free_.load(std::memory_order_relaxed));
+  }
+
   /// True while readers should give up what they do: parked or closed.
   bool interrupted() const noexcept { return readers_.closed(); }
 
@@ -166,6 +173,27 @@ class ring {
     ++issued_;
     if (hands_over_slots()) ++given_[index];
     return index;
+  }
+  /// The buffer after the one that was received last, if it is known to be ready; else `most_buffers`.
+  std::uint32_t upcoming() const noexcept {
+    return known_ready_ != 0 ? upcoming_[consumed_ % most_buffers] : most_buffers;
+  }
+  /// For a consumer that reads by itself, in a ring that hands over slots and that no reader thread is in: takes the
+  /// next step's only range and receives its slot, to be filled, at once. False if no slot is free.
+  bool take_and_receive(ticket& out) noexcept {
+    std::uint32_t slot = next(last_inline_);
+    if (!is_free(slot)) {
+      const found_slot found = search(slot);
+      if (found.run == 0) return false;
+      slot = found.slot;
+    }
+    last_inline_ = slot;
+    turn(slot);
+    ++given_[slot];
+    ++issued_;
+    out = {consumed_++, 0, slot};
+    tickets_.store(consumed_, std::memory_order_relaxed);
+    return true;
   }
   /// Buffers received and not yet released.
   std::uint64_t outstanding() const noexcept {
@@ -467,6 +495,7 @@ class ring {
   std::uint64_t issued_ = 0;
   std::uint64_t taken_back_ = 0;  // the others come back by `release`
   std::uint32_t known_ready_ = 0;
+  std::uint32_t last_inline_ = 0;
   std::uint8_t upcoming_[most_buffers]{};  // the buffers of the steps known to be ready
   std::uint8_t given_[most_buffers]{};     // how often each slot was received, or skipped
 };

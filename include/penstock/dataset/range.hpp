@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <ranges>
 #include <string>
@@ -96,7 +97,11 @@ void assign_field(const T& value, const tensor_view<U, Rank>& to, std::size_t fi
     const std::size_t found = std::ranges::size(value);
     if (found != to.size())
       throw error(concat("field ", field, " has ", found, " elements, wanted ", to.size(), " as in sample 0"));
-    for (std::size_t i = 0; i < found; ++i) to.data()[i] = static_cast<U>(from[i]);
+    if constexpr (std::same_as<std::remove_cvref_t<decltype(*from)>, U>) {
+      if (found != 0) std::memcpy(to.data(), from, found * sizeof(U));
+    } else {
+      for (std::size_t i = 0; i < found; ++i) to.data()[i] = static_cast<U>(from[i]);
+    }
   }
 }
 
@@ -109,6 +114,23 @@ void assign_sample(const T& value, const std::tuple<Views...>& to) {
       using std::get;
       (assign_field<element_of<T, I>>(get<I>(value), std::get<I>(to), I), ...);
     }(std::make_index_sequence<sizeof...(Views)>{});
+  }
+}
+
+/// Brings near what an element's fields hold, or refer to.
+template <class T>
+void prefetch_sample(const T& value) {
+  if constexpr (scalar_value<T>) {
+    prefetch_lines(std::addressof(value), sizeof(value));
+  } else if constexpr (is_tensor_view<T>) {
+    prefetch_lines(value.data(), value.size_bytes());
+  } else if constexpr (row_value<T>) {
+    prefetch_lines(std::ranges::data(value), std::ranges::size(value) * sizeof(std::ranges::range_value_t<const T>));
+  } else {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      using std::get;
+      (prefetch_sample<element_of<T, I>>(get<I>(value)), ...);
+    }(std::make_index_sequence<std::tuple_size<T>::value>{});
   }
 }
 
@@ -164,18 +186,18 @@ class range_dataset {
   decltype(auto) element(std::uint64_t index) const {
     return std::ranges::begin(range_)[static_cast<std::ranges::range_difference_t<const Range>>(index)];
   }
-  /// Where samples lie in memory of their own, the first lines of the sample are brought near.
+  /// Where samples lie in memory of their own, the first lines of each field are brought near.
   void prefetch(std::uint64_t index) const
     requires std::is_lvalue_reference_v<std::ranges::range_reference_t<const Range>>
   {
-    const auto& value = element(index);
-    const void* first = std::addressof(value);
-    if constexpr (detail::row_value<sample_type>) first = std::ranges::data(value);
-    const auto* bytes = static_cast<const char*>(first);
-    std::size_t size = sizeof(value);
-    if constexpr (detail::row_value<sample_type>)
-      size = std::ranges::size(value) * sizeof(std::ranges::range_value_t<const sample_type>);
-    for (std::size_t line = 0; line < size && line < 1024; line += 64) __builtin_prefetch(bytes + line);
+    detail::prefetch_sample(element(index));
+  }
+  /// The same of elements that only refer to what they hold.
+  void prefetch_place(std::uint64_t index) const
+    requires(std::is_lvalue_reference_v<std::ranges::range_reference_t<const Range>> &&
+             !detail::scalar_value<sample_type> && !detail::is_std_array<sample_type>)
+  {
+    prefetch_lines(std::addressof(element(index)), sizeof(sample_type));
   }
 
  private:

@@ -143,6 +143,9 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   // A plan of the user's may be of another dataset; reading past the end would go unnoticed.
   void check_indices(const fill_request<stored>& request) const {
     const auto size = static_cast<std::uint64_t>(dataset_->size());
+    std::uint64_t greatest = 0;
+    for (const std::uint64_t index : request.indices) greatest = index > greatest ? index : greatest;
+    if (greatest < size) return;
     for (std::size_t i = 0; i < request.indices.size(); ++i)
       if (request.indices[i] >= size)
         throw error(concat("the plan gives sample ", request.indices[i], " at position ", request.first + i,
@@ -176,9 +179,12 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   std::size_t read(Reader& reader, [[maybe_unused]] state& own, const fill_request<stored>& request,
                    const range_context& context) {
     if constexpr (direct) {
-      return read_rows<stored>(
-          reader, *dataset_, request.indices, request.to, context,
-          [this](std::size_t, const auto& sample, philox& random) { apply_transform(transform_, sample, random); });
+      if constexpr (std::is_same_v<Transform, no_transform>)
+        return read_rows<stored>(reader, *dataset_, request.indices, request.to, context, nothing_after{});
+      else
+        return read_rows<stored>(
+            reader, *dataset_, request.indices, request.to, context,
+            [this](std::size_t, const auto& sample, philox& random) { apply_transform(transform_, sample, random); });
     } else {
       for (std::size_t row = 0; row < request.indices.size(); ++row) {
         const std::uint64_t index = request.indices[row];
@@ -208,7 +214,7 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
       read_one<schema>(reader, index, sample_at(rows, 0), random, context);
     } else {
       const range_context quiet{context.seed, context.epoch, context.stop, {}};
-      read_rows<schema>(reader, *dataset_, std::span(&index, 1), rows, quiet, [](auto&&...) {});
+      read_rows<schema>(reader, *dataset_, std::span(&index, 1), rows, quiet, nothing_after{});
     }
   }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -27,13 +26,24 @@ template <class Schema, class Device>
 class engine final : public reader_client {
  public:
   engine(std::shared_ptr<channel<Schema, Device>> to, std::shared_ptr<source<Schema>> from, epoch_map shape, bool pad)
-      : to_(std::move(to)), from_(std::move(from)), map_(shape), pad_(pad), readers_(to_->turns.shape().readers) {}
+      : to_(std::move(to)),
+        from_(std::move(from)),
+        map_(shape),
+        pad_(pad),
+        streams_(from_->is_stream()),
+        share_((to_->layout().capacity() + to_->turns.shape().ranges - 1) / to_->turns.shape().ranges),
+        readers_(to_->turns.shape().readers) {
+    for (std::uint32_t i = 0; i < readers_.size(); ++i) {
+      readers_[i].request.progress = {to_->turns.sample_word(i), to_->turns.interrupt_word()};
+      readers_[i].request.readers = &to_->turns.readers();
+    }
+  }
 
   channel<Schema, Device>& to() noexcept { return *to_; }
   const channel<Schema, Device>& to() const noexcept { return *to_; }
   source<Schema>& from() noexcept { return *from_; }
   const epoch_map& map() const noexcept { return map_; }
-  bool is_stream() const noexcept { return from_->is_stream(); }
+  bool is_stream() const noexcept { return streams_; }
   /// Tells reads in progress that their result is not wanted; from any thread.
   void stop_reads() noexcept {
     const std::scoped_lock lock(stopping_);
@@ -55,6 +65,7 @@ class engine final : public reader_client {
     from_->begin(to_->turns.next_step(), epoch, position, stop_.get_token());
     map_.begin(to_->turns.next_step(), epoch, position);
     base_.store(map_.base(), std::memory_order_relaxed);
+    for (auto& one : readers_) one.steps.reset();
   }
 
   // ---- readers
@@ -73,6 +84,7 @@ class engine final : public reader_client {
     to_->turns.consumer.notify();
   }
   take_result try_take(std::uint32_t reader) noexcept override {
+    if (!streams_) return to_->try_take(reader, readers_[reader].held);
     return to_->try_take(reader, readers_[reader].held, [this](std::uint64_t step) { return from_->has_turn(step); });
   }
   std::uint64_t ahead() const noexcept override {
@@ -89,16 +101,28 @@ class engine final : public reader_client {
 
   void work(std::uint32_t reader) noexcept override {
     auto& turns = to_->turns;
-    const ticket held = readers_[reader].held;
-    if (fill(reader, held) && turns.arrive(held)) {
-      finish(held);
-      to_->publish(held);
+    reader_slot& own = readers_[reader];
+    to_->prefetch_after(own.held);
+    if (fill(own, own.held) && turns.arrive(own.held)) {
+      finish(own.held);
+      to_->publish(own.held);
     }
     turns.leave(reader);
   }
+  /// Whether the consumer that reads by itself gets each batch straight from `read_now`: there is no copy between.
+  bool reads_now() const noexcept { return !threads_ && to_->turns.hands_over_slots(); }
+  /// Reads the next batch into `out`. False if all of them are held.
+  bool read_now(lease<Schema, Device>& out) {
+    reader_slot& own = readers_[0];
+    if (!to_->turns.take_and_receive(own.held)) return false;
+    fill(own, own.held);
+    finish(own.held);
+    out = to_->receive(own.held);
+    return true;
+  }
 
   /// True once every reader has all that it needs to read.
-  bool prepared() const noexcept { return prepared_.load(std::memory_order_acquire) == readers_.size(); }
+  bool prepared() const noexcept { return prepared_.load(std::memory_order_acquire) == to_->turns.shape().readers; }
 
   /// For messages: what each reader is at.
   std::string describe_readers() const {
@@ -109,8 +133,7 @@ class engine final : public reader_client {
       if (!out.empty()) out += ", ";
       out += concat("penstock:read", i);
       if (at.busy)
-        out += concat(" reads sample ", at.sample, " of step ",
-                      from_->is_stream() ? at.step - map_.base() : map_(at.step).step);
+        out += concat(" reads sample ", at.sample, " of step ", streams_ ? at.step - map_.base() : map_(at.step).step);
       else
         out += " waits";
     }
@@ -118,75 +141,83 @@ class engine final : public reader_client {
   }
 
  private:
+  struct reader_slot {
+    std::unique_ptr<reader_state> state;
+    std::exception_ptr failure;  // of `open`
+    ticket held;
+    fill_request<Schema> request;  // what does not change from one to the next is there from the beginning
+    epoch_cursor steps;
+  };
+
+  static constexpr std::size_t least(std::size_t a, std::size_t b) noexcept { return a < b ? a : b; }
+
   // False if the range was given up: the feed is parked, and its ticket void.
-  bool fill(std::uint32_t reader, const ticket& held) noexcept {
-    auto& turns = to_->turns;
+  bool fill(reader_slot& own, const ticket& held) noexcept {
     auto& record = to_->record(held.slot);
-    const std::size_t capacity = to_->layout().capacity();
-    epoch_map::place place;
-    std::size_t wanted = capacity;
-    if (!from_->is_stream()) {
-      place = map_(held.step);
+    auto& request = own.request;
+    std::size_t wanted = share_;
+    if (streams_) {
+      if (held.range == 0) note(record.info, map_.first_epoch(), held.step - map_.base(), {});
+    } else {
+      const epoch_map::place& place = own.steps.at(map_, held.step);
       wanted = static_cast<std::size_t>(place.mine.count);
+      request.epoch = place.epoch;
+      request.first = place.mine.first;
+      if (held.range == 0) note(record.info, place.epoch, place.step, place);
     }
-    const std::size_t share = (capacity + turns.shape().ranges - 1) / turns.shape().ranges;
-    const std::size_t first = std::min(share * held.range, wanted);
-    const std::size_t rows = std::min(share, wanted - first);
+    const std::size_t first = least(share_ * held.range, wanted);
+    const std::size_t rows = least(share_, wanted - first);
     record.range_rows[held.range] = 0;
     if (rows == 0) return true;
 
-    fill_request<Schema> request;
-    request.epoch = place.epoch;
     request.step = held.step;
     request.range = held.range;
-    request.first = place.mine.first + first;
+    request.first += first;
     request.indices = std::span(record.indices).subspan(first, rows);
     request.to = to_->views(held.slot, rows, first);
-    request.readers = &turns.readers();
-    request.progress = {turns.sample_word(reader), turns.interrupt_word()};
     try {
-      auto& own = readers_[reader];
       if (own.failure) std::rethrow_exception(own.failure);
       const fill_result result = from_->fill(*own.state, request);
       if (result.interrupted) {
-        if (turns.interrupted()) return false;
+        if (to_->turns.interrupted()) return false;
         throw error(concat("the dataset's read_range gave ", result.rows, " samples, wanted ", rows));
       }
       record.range_rows[held.range] = static_cast<std::uint32_t>(result.rows);
-      if (from_->is_stream()) record.info.end = result.end;
+      if (streams_) record.info.end = result.end;
     } catch (...) {
-      provenance where;
-      where.stage = "read";
-      if (threads_) where.reader = reader;
-      std::size_t row = 0;
-      if (!readers_[reader].failure) {
-        const std::uint64_t sample = turns.reader_activity(reader).sample;
-        where.sample = sample;
-        while (row + 1 < rows && request.indices[row] != sample) ++row;
-      }
-      to_->fail(held.slot, std::current_exception(), std::move(where), static_cast<std::uint32_t>(first + row));
+      fail(own, held, first);
     }
     return true;
   }
+  [[gnu::noinline, gnu::cold]] void fail(reader_slot& own, const ticket& held, std::size_t first) noexcept {
+    const auto reader = static_cast<std::uint32_t>(&own - readers_.data());
+    provenance where;
+    where.stage = "read";
+    if (threads_) where.reader = reader;
+    std::size_t row = 0;
+    if (!own.failure) {
+      const std::uint64_t sample = to_->turns.reader_activity(reader).sample;
+      where.sample = sample;
+      while (row + 1 < own.request.indices.size() && own.request.indices[row] != sample) ++row;
+    }
+    to_->fail(held.slot, std::current_exception(), std::move(where), static_cast<std::uint32_t>(first + row));
+  }
 
-  // The last range is in: what the batch is, and its padding.
+  // By the reader of the first range, before the others' last one is in.
+  static void note(batch_info& info, std::uint64_t epoch, std::uint64_t step, const epoch_map::place& place) noexcept {
+    info.epoch = epoch;
+    info.step = step;
+    info.first = place.mine.first;
+    info.next = place.next;
+  }
+  // The last range is in: how many samples the batch has, and its padding.
   void finish(const ticket& held) noexcept {
     auto& record = to_->record(held.slot);
-    std::uint32_t count = 0;
-    for (std::uint32_t i = 0; i < to_->turns.shape().ranges; ++i) count += record.range_rows[i];
-    if (from_->is_stream()) {
-      record.info.epoch = map_.first_epoch();
-      record.info.step = held.step - map_.base();
-    } else {
-      const epoch_map::place place = map_(held.step);
-      record.info.epoch = place.epoch;
-      record.info.step = place.step;
-      record.info.first = place.mine.first;
-      record.info.next = place.next;
-    }
+    std::uint32_t count = record.range_rows[0];
+    for (std::uint32_t i = 1; i < to_->turns.shape().ranges; ++i) count += record.range_rows[i];
     record.info.count = count;
     record.info.rows = count;
-    if (pad_ && (count != 0 || !from_->is_stream())) pad(held.slot, count, record);
+    if (pad_ && (count != 0 || !streams_)) pad(held.slot, count, record);
   }
   void pad(std::uint32_t slot, std::uint32_t count, batch_record& record) noexcept {
     const auto& layout = to_->layout();
@@ -196,16 +227,12 @@ class engine final : public reader_client {
     record.info.rows = static_cast<std::uint32_t>(layout.capacity());
   }
 
-  struct reader_slot {
-    std::unique_ptr<reader_state> state;
-    std::exception_ptr failure;  // of `open`
-    ticket held;
-  };
-
   std::shared_ptr<channel<Schema, Device>> to_;
   std::shared_ptr<source<Schema>> from_;
   epoch_map map_;
   bool pad_;
+  bool streams_;
+  std::size_t share_;  // of a batch that one range is
   std::vector<reader_slot> readers_;
   std::mutex stopping_;
   std::stop_source stop_;

@@ -49,6 +49,11 @@ class epoch_map {
     k -= first_steps_;
     return at(whole_, epoch_ + 1 + k / steps_, k % steps_, k % steps_);
   }
+  /// How many steps of its epoch come after `step`.
+  std::uint64_t left_in_epoch(std::uint64_t step) const {
+    const std::uint64_t k = step - base_;
+    return k < first_steps_ ? first_steps_ - 1 - k : steps_ - 1 - (k - first_steps_) % steps_;
+  }
   /// The step that `epoch` ends before, counted as `base` is. Needs an epoch not before the one begun.
   std::uint64_t end_of(std::uint64_t epoch) const { return base_ + first_steps_ + (epoch - epoch_) * steps_; }
   /// Positions from here on make no step of this epoch.
@@ -71,6 +76,35 @@ class epoch_map {
   std::uint64_t first_steps_ = 0;
   std::uint64_t base_ = 0;
   std::uint64_t epoch_ = 0;
+};
+
+/// Follows the steps of a map in order, without dividing; what one reader has of it. Begins anew after `reset`.
+class epoch_cursor {
+ public:
+  void reset() noexcept { *this = {}; }
+  const epoch_map::place& at(const epoch_map& map, std::uint64_t step) {
+    if (step == step_ + 1 && whole_ != 0) {
+      // As many samples as the step before, and as many of them this replica's.
+      here_.step += 1;
+      here_.mine.first += here_.global;
+      here_.next += here_.global;
+      --whole_;
+    } else if (step != step_) {
+      here_ = map(step);
+      // The epoch's last step may have fewer.
+      const std::uint64_t left = map.left_in_epoch(step);
+      whole_ = left == 0 ? 0 : left - 1;
+    }
+    step_ = step;
+    return here_;
+  }
+
+ private:
+  static constexpr std::uint64_t none = ~std::uint64_t{0} - 1;
+
+  epoch_map::place here_{};
+  std::uint64_t step_ = none;
+  std::uint64_t whole_ = 0;  // steps after this one that are like it
 };
 
 }  // namespace penstock::detail

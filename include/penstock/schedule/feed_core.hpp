@@ -112,9 +112,16 @@ class feed_core {
     const bool watched = !listeners_.empty();
     const auto asked = watched ? clock::now() : clock::time_point{};
     try {
-      if (!await_batch()) return end_epoch(true), false;
-      current_ = engine_->to().receive();
+      if (engine_->reads_now()) {
+        if (!engine_->read_now(current_)) throw_all_held();
+        if (stopped()) return let_go(), end_epoch(true), false;
+      } else {
+        if (!await_batch()) return end_epoch(true), false;
+        current_ = engine_->to().receive();
+      }
     } catch (...) {
+      // What a read that was stopped threw is not wanted any more.
+      if (stopped()) return end_epoch(true), false;
       throw_failed();
     }
     first_ = false;
@@ -269,7 +276,7 @@ class feed_core {
 
   // The first batch waits for the last reader to have its state, so that nothing is allocated after it. Readers that
   // are shared may be busy elsewhere and get theirs when they come.
-  bool is_ready() const noexcept { return engine_->to().turns.is_ready() && (!own_pool_ || engine_->prepared()); }
+  bool is_ready() noexcept { return engine_->to().turns.is_ready() && (!own_pool_ || engine_->prepared()); }
   // True when a batch is ready, false when stopped; throws when there can be none.
   bool await_batch() {
     auto& to = engine_->to();
@@ -316,10 +323,12 @@ class feed_core {
   }
   void check_held() {
     auto& turns = engine_->to().turns;
-    if (turns.outstanding() >= turns.buffers() && !turns.is_ready())
-      throw all_held(concat("all ", turns.buffers(),
-                            " batches of this feed are held: let one go, or ask for more depth in "
-                            "transfer, before the next is asked for"));
+    if (turns.outstanding() >= turns.buffers() && !turns.is_ready()) throw_all_held();
+  }
+  [[noreturn]] void throw_all_held() {
+    throw all_held(concat("all ", engine_->to().turns.buffers(),
+                          " batches of this feed are held: let one go, or ask for more depth in "
+                          "transfer, before the next is asked for"));
   }
   // Recoverable: the feed stays as it is.
   struct all_held : error {
