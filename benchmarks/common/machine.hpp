@@ -47,16 +47,21 @@ struct usage {
   double cpu_seconds = 0;
   long voluntary = 0, involuntary = 0;  // context switches
 
-  static usage now() {
+  static usage now() { return of(RUSAGE_SELF); }
+  /// Of programs that it started, and that have ended.
+  static usage of_children() { return of(RUSAGE_CHILDREN); }
+  friend usage operator-(usage a, usage b) {
+    return {a.cpu_seconds - b.cpu_seconds, a.voluntary - b.voluntary, a.involuntary - b.involuntary};
+  }
+
+ private:
+  static usage of(int whom) {
     rusage own{};
-    getrusage(RUSAGE_SELF, &own);
+    getrusage(whom, &own);
     const auto seconds = [](timeval time) {
       return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
     };
     return {seconds(own.ru_utime) + seconds(own.ru_stime), own.ru_nvcsw, own.ru_nivcsw};
-  }
-  friend usage operator-(usage a, usage b) {
-    return {a.cpu_seconds - b.cpu_seconds, a.voluntary - b.voluntary, a.involuntary - b.involuntary};
   }
 };
 
@@ -65,9 +70,7 @@ class watch {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count(); }
   double foreign_seconds() const {
-    rusage children{};
-    getrusage(RUSAGE_CHILDREN, &children);
-    const double own = (usage::now() - used_).cpu_seconds;
+    const double own = (usage::now() - used_).cpu_seconds + (usage::of_children() - children_).cpu_seconds;
     const double all = busy() - busy_;
     return all > own ? all - own : 0;
   }
@@ -101,7 +104,7 @@ class watch {
   }
 
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
-  usage used_ = usage::now();
+  usage used_ = usage::now(), children_ = usage::of_children();
   double busy_ = busy();
 };
 
