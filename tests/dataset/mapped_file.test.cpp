@@ -46,11 +46,27 @@ TEST(mapped_file, gives_the_bytes_of_the_file) {
   file.will_need(9, 1);
 }
 
+TEST(mapped_file, tells_whether_bytes_are_in_memory) {
+  const temporary_directory directory;
+  const std::string path = directory.file("a", std::string(20'000, 'x'));
+  const file_descriptor file(path);
+  const mapped_file map(file);
+  EXPECT_TRUE(file.is_cached(10'000)) << "just written";
+  EXPECT_TRUE(map.is_cached(10'000));
+  EXPECT_TRUE(map.is_cached(1'000'000)) << "nothing to wait for beyond the end";
+  EXPECT_TRUE(file.is_cached(1'000'000));
+  map.is_read_at_random();
+  file.will_need(0, 1'000'000);
+  EXPECT_EQ(text_of(map), std::string(20'000, 'x'));
+}
+
 TEST(mapped_file, of_an_empty_file_is_an_empty_span) {
   const temporary_directory directory;
   const mapped_file file(directory.file("empty", ""));
   EXPECT_TRUE(file.bytes().empty());
   file.will_need(0, 1);
+  file.is_read_at_random();
+  EXPECT_TRUE(file.is_cached(0));
 }
 
 TEST(mapped_file, keeps_its_bytes_in_place_when_it_moves) {

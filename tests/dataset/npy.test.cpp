@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ctest: no tsan: one thread
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -87,6 +88,30 @@ TEST_P(npy, reads_a_range_of_any_indices_in_bulk) {
     EXPECT_EQ(missing(error_of([&] { array.read_range(beyond, {penstock::tensor_view<float, 2>(to.data(), {3, 2})}); }),
                       {"x.npy", "sample 6 is wanted, the file has 6"}),
               "");
+  }
+}
+
+// Rows of a page and more, so that they are asked for ahead, in several blocks, with neighbours across their borders.
+TEST_P(npy, reads_long_ranges_from_memory_and_from_disk) {
+  constexpr std::size_t rows = 300, columns = 1500;
+  std::vector<float> values(rows * columns);
+  std::iota(values.begin(), values.end(), 0.0f);
+  penstock::write_npy(directory / "x.npy", values, {rows, columns});
+  std::vector<std::uint64_t> indices(rows);
+  for (std::size_t i = 0; i < rows; ++i) indices[i] = i < 100 ? i : (i * 77) % rows;
+  for (bool dropped : {false, true}) {
+    // Only a hint to the system; the test holds either way.
+    if (dropped) {
+      const penstock::file_descriptor file(directory / "x.npy");
+      static_cast<void>(::posix_fadvise(file.native_handle(), 0, 0, POSIX_FADV_DONTNEED));
+    }
+    const npy_array<float, 1> array(directory / "x.npy", options());
+    std::vector<float> to(rows * columns);
+    array.read_range(indices, {penstock::tensor_view<float, 2>(to.data(), {rows, columns})});
+    for (std::size_t i = 0; i < rows; ++i) {
+      ASSERT_EQ(to[i * columns], values[indices[i] * columns]) << i;
+      ASSERT_EQ(to[(i + 1) * columns - 1], values[(indices[i] + 1) * columns - 1]) << i;
+    }
   }
 }
 

@@ -50,6 +50,19 @@ TEST_P(StdViews, drop_is_a_dataset) { EXPECT_EQ(read_all(numbers | std::views::d
 TEST_P(StdViews, reverse_is_a_dataset) {
   EXPECT_EQ(read_all(numbers | std::views::reverse, GetParam()), (floats{9, 8, 7, 6, 5}));
 }
+TEST_P(StdViews, what_elements_refer_to_is_hinted_at_and_copied) {
+  const floats all{1, 2, 3, 4, 5, 6};
+  using view = penstock::tensor_view<const float, 1>;
+  EXPECT_EQ(read_all(std::vector<view>{view(all.data(), {2}), view(all.data() + 4, {2})}, GetParam()),
+            (floats{1, 2, 5, 6}));
+  EXPECT_EQ(read_all(std::vector<std::span<const float>>{{all.data() + 1, 3}, {all.data(), 3}}, GetParam()),
+            (floats{2, 3, 4, 1, 2, 3}));
+  const std::vector<std::pair<floats, int>> pairs{{{1, 2}, 3}, {{4, 5}, 6}};
+  EXPECT_EQ(read_all(pairs, GetParam()), (floats{1, 2, 4, 5}));
+  EXPECT_EQ(read_all(std::vector<floats>{{}, {}}, GetParam()), floats{});
+  penstock::prefetch_lines(nullptr, 0);
+  penstock::prefetch_lines(all.data(), 1 << 30);  // a hint never touches anything
+}
 TEST_P(StdViews, batches_pass_through_take_which_pulls_none_more) {
   auto feed = feed_of(std::views::iota(0, 30), GetParam());
   std::size_t batches = 0;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -90,6 +91,22 @@ class file_descriptor {
     }
   }
 
+  /// Asks the system to load these bytes soon. A hint: never fails, does not wait.
+  void will_need(std::uint64_t offset, std::size_t count) const noexcept {
+    static_cast<void>(
+        ::posix_fadvise(number_, static_cast<::off_t>(offset), static_cast<::off_t>(count), POSIX_FADV_WILLNEED));
+  }
+  /// False if the system has to load this byte before it can be read; true, too, where the system does not tell.
+  bool is_cached([[maybe_unused]] std::uint64_t offset) const noexcept {
+#if defined(RWF_NOWAIT)
+    std::byte one{};
+    const ::iovec to{&one, 1};
+    return ::preadv2(number_, &to, 1, static_cast<::off_t>(offset), RWF_NOWAIT) >= 0 || errno != EAGAIN;
+#else
+    return true;
+#endif
+  }
+
  private:
   provenance byte_place(std::uint64_t offset) const {
     return detail::place_in_file(path_, detail::concat("byte ", offset));
@@ -146,13 +163,32 @@ class mapped_file {
   /// Asks the system to load the pages of these bytes soon. A hint: never fails, does not wait.
   void will_need(std::size_t offset, std::size_t count) const noexcept {
     if (offset >= size_) return;
-    const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    const std::size_t first = offset / page * page;
+    const std::size_t first = page_of(offset);
     const std::size_t last = count < size_ - offset ? offset + count : size_;
     static_cast<void>(::madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_WILLNEED));
   }
+  /// Has the system load what is touched and not its neighbours, of which it may read megabytes: for rows in random
+  /// order.
+  void is_read_at_random() const noexcept {
+    if (size_ != 0) static_cast<void>(::madvise(const_cast<std::byte*>(data_), size_, MADV_RANDOM));
+  }
+  /// False if the system has to load the page of this byte before it can be read; true, too, where it does not tell.
+  bool is_cached([[maybe_unused]] std::size_t offset) const noexcept {
+#if defined(__linux__)
+    if (offset >= size_) return true;
+    unsigned char page = 1;
+    return ::mincore(const_cast<std::byte*>(data_) + page_of(offset), 1, &page) != 0 || (page & 1) != 0;
+#else
+    return true;
+#endif
+  }
 
  private:
+  static std::size_t page_of(std::size_t offset) noexcept {
+    const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    return offset / page * page;
+  }
+
   std::string path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;

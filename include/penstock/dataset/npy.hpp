@@ -80,17 +80,26 @@ class npy_array {
     read_rows(index, 1, std::get<0>(to).data());
   }
 
-  /// Row i of `to` gets sample `indices[i]`; neighbours are fetched together.
+  /// Row i of `to` gets sample `indices[i]`; neighbours are fetched together, and what is not in memory is asked for
+  /// ahead of its turn.
   void read_range(std::span<const std::uint64_t> indices, batch_view<schema_type> to) const {
     T* data = std::get<0>(to).data();
-    while (!indices.empty()) {
-      check(indices[0]);
-      std::size_t run = 1;
-      while (!gather_ && run < indices.size() && indices[run] == indices[0] + run) ++run;
-      check(indices[0] + run - 1);
-      read_rows(static_cast<std::size_t>(indices[0]), run, data);
+    const std::size_t ahead = detail::prefetch_distance<schema_type>(to);
+    const std::size_t block = block_rows();
+    std::size_t announced = 0;
+    for (std::size_t row = 0; row < indices.size() && row < ahead; ++row) bring_near(indices[row]);
+    for (std::size_t row = 0; row < indices.size();) {
+      while (announced < indices.size() && announced <= row + block) {
+        announce(indices.subspan(announced, block < indices.size() - announced ? block : indices.size() - announced));
+        announced += block;
+      }
+      const std::size_t run = gather_ ? 1 : run_of(indices.subspan(row));
+      check(indices[row]);
+      check(indices[row + run - 1]);
+      for (std::size_t i = row + ahead; i < row + ahead + run && i < indices.size(); ++i) bring_near(indices[i]);
+      read_rows(static_cast<std::size_t>(indices[row]), run, data);
       data += run * elements_;
-      indices = indices.subspan(run);
+      row += run;
     }
   }
 
@@ -105,6 +114,32 @@ class npy_array {
     if (index < size()) return;
     throw error(detail::concat("sample ", index, " is wanted, the file has ", size()),
                 detail::place_in_file(source_->header().path));
+  }
+
+  /// How many of the first samples are neighbours in this order.
+  static std::size_t run_of(std::span<const std::uint64_t> indices) {
+    std::size_t run = 1;
+    while (run < indices.size() && indices[run] == indices[0] + run) ++run;
+    return run;
+  }
+  /// Samples that are asked for at once.
+  std::size_t block_rows() const {
+    constexpr std::size_t most = 32, bytes = std::size_t{1} << 20;
+    const std::size_t row = elements_ * source_->item_size();
+    return row == 0 || bytes / row > most ? most : bytes / row < 1 ? 1 : bytes / row;
+  }
+  /// Has the system load these samples if it seems that they are not in memory. It is asked about the first one alone:
+  /// that is what asking costs as long as everything is in memory.
+  void announce(std::span<const std::uint64_t> indices) const {
+    if (gather_ || elements_ == 0 || indices[0] >= size() || source_->is_cached(offset_of(indices[0]))) return;
+    while (!indices.empty()) {
+      const std::size_t run = run_of(indices);
+      if (indices[0] + run <= size()) source_->fetch(offset_of(indices[0]), run * elements_ * source_->item_size());
+      indices = indices.subspan(run);
+    }
+  }
+  void bring_near(std::uint64_t index) const {
+    if (!gather_ && index < size()) source_->bring_near(offset_of(index), elements_ * source_->item_size());
   }
 
   std::uint64_t offset_of(std::size_t index) const {

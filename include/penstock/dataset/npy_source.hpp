@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fcntl.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include <penstock/dataset/dataset.hpp>
 #include <penstock/dataset/mapped_file.hpp>
 #include <penstock/dataset/npy_convert.hpp>
 #include <penstock/dataset/npy_header.hpp>
@@ -46,6 +45,12 @@ class npy_source {
     }
     same_bytes_ = same_ && !type->swapped && npy_kind<T> != 'b';
     item_size_ = type->size;
+    // Small rows share pages, and what lies in many places of the file is better loaded at large.
+    const bool in_rows = !header_.fortran_order || header_.shape.size() < 2;
+    const auto* const map = std::get_if<mapped_file>(&bytes_);
+    if (map != nullptr && in_rows && header_.shape.size() > 0 && header_.shape[0] > 0 &&
+        (map->size() - header_.data_offset) / header_.shape[0] >= page)
+      map->is_read_at_random();
   }
 
   const npy_header& header() const noexcept { return header_; }
@@ -76,19 +81,29 @@ class npy_source {
 
   /// Tells the system that these bytes are wanted soon. Never fails.
   void prefetch(std::uint64_t offset, std::size_t count) const noexcept {
-    constexpr std::size_t page = 4096;
-    if (const auto* map = std::get_if<mapped_file>(&bytes_)) {
-      // A system call for every small row would cost more than it gains.
-      if (count >= page) map->will_need(static_cast<std::size_t>(offset), count);
-      const std::byte* const data = map->bytes().data() + offset;
-      for (std::size_t line = 0; line < count && line < page; line += 64) __builtin_prefetch(data + line);
-    } else if (count >= page) {
-      static_cast<void>(::posix_fadvise(std::get<file_descriptor>(bytes_).native_handle(), static_cast<::off_t>(offset),
-                                        static_cast<::off_t>(count), POSIX_FADV_WILLNEED));
-    }
+    // A system call for every small row would cost more than it gains.
+    if (count >= page) fetch(offset, count);
+    bring_near(offset, count);
+  }
+  /// The same, whatever their number.
+  void fetch(std::uint64_t offset, std::size_t count) const noexcept {
+    if (const auto* map = std::get_if<mapped_file>(&bytes_))
+      map->will_need(static_cast<std::size_t>(offset), count);
+    else
+      std::get<file_descriptor>(bytes_).will_need(offset, count);
+  }
+  /// Tells the processor, where the bytes are mapped.
+  void bring_near(std::uint64_t offset, std::size_t count) const noexcept {
+    if (const auto* map = std::get_if<mapped_file>(&bytes_)) prefetch_lines(map->bytes().data() + offset, count);
+  }
+  /// False if reading this byte would wait for the disk.
+  bool is_cached(std::uint64_t offset) const noexcept {
+    if (const auto* map = std::get_if<mapped_file>(&bytes_)) return map->is_cached(static_cast<std::size_t>(offset));
+    return std::get<file_descriptor>(bytes_).is_cached(offset);
   }
 
  private:
+  static constexpr std::size_t page = 4096;
   using access_to_bytes = std::variant<mapped_file, file_descriptor>;
 
   npy_source(file_descriptor file, npy_access access)
