@@ -25,7 +25,7 @@ fi
 # A question's sources name its packages: `// packages: ...` are its rivals, `// large packages: ...` those for PENSTOCK_RIVALS=all.
 kinds='^// packages: '
 [[ ${PENSTOCK_RIVALS:-} != all ]] || kinds='^// (large )?packages: '
-packages=$(cd "$here" && grep -hE "$kinds" $(printf '%s/*.cpp ' $asked) | sed -E "s|$kinds||" | tr ' ' '\n' | sort -u)
+packages=$(cd "$here" && { grep -hE "$kinds" $(printf '%s/*.cpp ' $asked) || true; } | sed -E "s|$kinds||" | tr ' ' '\n' | sort -u)
 
 # The report alone goes to standard output.
 {

@@ -57,6 +57,7 @@ class store_buffers {
 
   // Seeded faults of gate's surroundings.
   bool no_heavy_fence = false, no_comparison = false, wakes_one = false, both_full = false;
+  std::uint32_t sleeps_before_both_pay = 1000;
 
  private:
   static constexpr std::uint32_t most = 4;
@@ -152,6 +153,7 @@ struct buffered_atomics {
     }
   };
 
+  static std::uint32_t sleeps_before_both_pay() { return store_buffers::get().sleeps_before_both_pay; }
   static void pause() {}
   // Not the word itself: writing that wakes nobody here.
   static object queue_of(const atomic<std::uint32_t>& word) { return word.which() + 32; }

@@ -22,9 +22,10 @@ struct gate_settings {
   bool wants_all = false;  ///< every waiter waits for all conditions, else waiter i for condition i
   std::uint32_t spins = 0;
   bool both_full = false;  ///< as where membarrier is refused
+  std::uint32_t sleeps_before_both_pay = 1000;
   // Seeded faults.
   bool no_heavy_fence = false, no_second_look = false, no_comparison = false, wakes_one = false, notifies_first = false,
-       no_turn = false;
+       no_turn = false, pays_at_once = false;
 
   friend void PrintTo(const gate_settings& of, std::ostream* to) { *to << of.name; }
 };
@@ -37,12 +38,14 @@ explorer::outcome explore_gate(const gate_settings& settings) {
   buffers.no_comparison = settings.no_comparison;
   buffers.wakes_one = settings.wakes_one;
   buffers.both_full = settings.both_full;
+  buffers.sleeps_before_both_pay = settings.sleeps_before_both_pay;
   gate<buffered_atomics> tested(settings.spins);
   std::vector<std::unique_ptr<buffered_atomics::atomic<std::uint32_t>>> conditions;
   for (std::uint32_t i = 0; i < settings.notifiers; ++i)
     conditions.push_back(std::make_unique<buffered_atomics::atomic<std::uint32_t>>(0));
-  x.rename(0, "sleepers"), x.rename(1, "turns");
-  for (std::uint32_t i = 0; i < settings.notifiers; ++i) x.rename(2 + i, "condition" + std::to_string(i));
+  const char* const names[] = {"sleepers", "turns", "sleeps", "both_pay"};
+  for (object i = 0; i < 4; ++i) x.rename(i, names[i]);
+  for (std::uint32_t i = 0; i < settings.notifiers; ++i) x.rename(4 + i, "condition" + std::to_string(i));
 
   for (std::uint32_t i = 0; i < settings.waiters; ++i)
     x.add_fiber("waiter" + std::to_string(i), [&, i] {
@@ -71,6 +74,11 @@ explorer::outcome explore_gate(const gate_settings& settings) {
       if (op.on == 1 && op.kind == std::string_view("add")) op.after = op.before;
     };
 
+  if (settings.pays_at_once)
+    x.tamper = [&x](operation& op) {
+      if (op.on == 3 && op.kind == std::string_view("load")) op.returned = x.value(0) >> 31;
+    };
+
   auto found = x.explore({.reduce = false});
   tell(settings.name, found);
   return found;
@@ -90,8 +98,19 @@ INSTANTIATE_TEST_SUITE_P(
                     gate_settings{.name = "2 waiters for one condition", .waiters = 2},
                     gate_settings{.name = "1 waiter for two conditions", .notifiers = 2, .wants_all = true},
                     gate_settings{.name = "2 waiters, each for its own condition", .waiters = 2, .notifiers = 2},
-                    gate_settings{
-                        .name = "full fences on both sides", .waiters = 2, .notifiers = 2, .both_full = true}));
+                    gate_settings{.name = "full fences on both sides", .waiters = 2, .notifiers = 2, .both_full = true},
+                    gate_settings{.name = "1 waiter for two conditions, from the first sleep on both pay",
+                                  .notifiers = 2,
+                                  .wants_all = true,
+                                  .sleeps_before_both_pay = 1},
+                    gate_settings{.name = "2 waiters, from the first sleep on both pay",
+                                  .waiters = 2,
+                                  .notifiers = 2,
+                                  .sleeps_before_both_pay = 1},
+                    gate_settings{.name = "2 waiters, from the second sleep on both pay",
+                                  .waiters = 2,
+                                  .notifiers = 2,
+                                  .sleeps_before_both_pay = 2}));
 
 TEST(gate, loses_no_wake_up_with_2_waiters_for_both_of_2_conditions) {
   if (!check_all()) GTEST_SKIP() << "5 million states: set PENSTOCK_CHECK_ALL=1";
@@ -111,6 +130,11 @@ TEST_P(faulty_gate, is_found) {
 INSTANTIATE_TEST_SUITE_P(
     gate, faulty_gate,
     testing::Values(gate_settings{.name = "FAULT: no fence in the other processors", .no_heavy_fence = true},
+                    gate_settings{.name = "FAULT: both pay before notifiers were told",
+                                  .waiters = 2,
+                                  .notifiers = 2,
+                                  .sleeps_before_both_pay = 1,
+                                  .pays_at_once = true},
                     gate_settings{.name = "FAULT: the sleeper does not look again", .no_second_look = true},
                     gate_settings{.name = "FAULT: the sleep does not compare", .no_comparison = true},
                     gate_settings{.name = "FAULT: notified before the store", .notifies_first = true},

@@ -54,6 +54,7 @@ struct yielding : penstock::std_atomics {
   class asymmetric_fence {
    public:
     bool is_free() const noexcept { return false; }  // so that every notification goes this way
+    void full() const noexcept { light(); }
     void light() const noexcept {
       fence_.light();
       std::this_thread::yield();

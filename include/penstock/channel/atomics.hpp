@@ -9,6 +9,7 @@
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +39,8 @@ inline std::chrono::steady_clock::time_point deadline_after(std::chrono::nanosec
 struct std_atomics {
   template <class T>
   using atomic = std::atomic<T>;
+  /// How often threads sleep at a gate before its fences are paid for by both sides.
+  static constexpr std::uint32_t sleeps_before_both_pay() noexcept { return 16; }
 
   /// A store-load fence in two halves: the frequent side calls `light`, the rare side `heavy`. With the system's
   /// expedited membarrier the light half costs nothing; where the call is refused both are full fences. (A sandbox that
@@ -48,6 +51,12 @@ struct std_atomics {
 
     /// Whether `light` is nothing but a compiler's matter.
     bool is_free() const noexcept { return expedited_; }
+    /// Both halves in one, for this thread.
+    void full() const noexcept {
+#if !PENSTOCK_THREAD_SANITIZER
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+    }
     void light() const noexcept {
       if (expedited_)
         std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -62,11 +71,6 @@ struct std_atomics {
     }
 
    private:
-    static void full() noexcept {
-#if !PENSTOCK_THREAD_SANITIZER
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-    }
     static bool register_process() noexcept {
 #if defined(__linux__) && defined(__NR_membarrier) && !PENSTOCK_THREAD_SANITIZER
       return syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
@@ -87,21 +91,27 @@ struct std_atomics {
 #endif
   }
 
+  /// Sleeps until `wake`, as exactly as the system can: nobody needs to wake it, or can.
+  static void nap(std::chrono::steady_clock::time_point wake) noexcept {
+#if defined(__linux__)
+    // How late the timer may be is the thread's own setting, which is the application's.
+    const int slack = prctl(PR_GET_TIMERSLACK);
+    prctl(PR_SET_TIMERSLACK, 1);
+    const timespec until = monotonic(wake);
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+    if (slack > 0) prctl(PR_SET_TIMERSLACK, static_cast<unsigned long>(slack));
+#else
+    std::this_thread::sleep_until(wake);
+#endif
+  }
+
   /// Sleeps while `word` is `expected`, until woken or `deadline`; may return early.
   static void sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected,
                     std::chrono::steady_clock::time_point deadline) noexcept {
 #if defined(__linux__)
-    // libstdc++'s steady_clock is CLOCK_MONOTONIC, which FUTEX_WAIT_BITSET takes as an absolute time.
-    timespec until{};
-    const timespec* limit = nullptr;
-    if (deadline != no_deadline) {
-      const auto nanoseconds =
-          std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
-      until.tv_sec = static_cast<time_t>(nanoseconds / 1'000'000'000);
-      until.tv_nsec = static_cast<long>(nanoseconds % 1'000'000'000);
-      limit = &until;
-    }
-    syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, limit, nullptr, FUTEX_BITSET_MATCH_ANY);
+    const timespec until = monotonic(deadline);
+    syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected,
+            deadline == no_deadline ? nullptr : &until, nullptr, FUTEX_BITSET_MATCH_ANY);
 #else
     if (word.load(std::memory_order_relaxed) == expected) std::this_thread::sleep_for(std::chrono::microseconds(50));
     (void)deadline;
@@ -115,6 +125,18 @@ struct std_atomics {
     (void)word;
 #endif
   }
+
+#if defined(__linux__)
+ private:
+  // libstdc++'s and libc++'s steady_clock is CLOCK_MONOTONIC, which the system's calls take as an absolute time.
+  static timespec monotonic(std::chrono::steady_clock::time_point time) noexcept {
+    const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+    timespec result{};
+    result.tv_sec = static_cast<time_t>(nanoseconds / 1'000'000'000);
+    result.tv_nsec = static_cast<long>(nanoseconds % 1'000'000'000);
+    return result;
+  }
+#endif
 };
 
 }  // namespace penstock

@@ -44,6 +44,7 @@ class feed_core {
     const auto cpus = allowed_cpus();
     engine_->to().turns.consumer.set_spins(pool_ && pool_->size() < cpus.size() ? spins_before_sleep : 0);
     if (pool_) {
+      engine_->to().turns.consumer.set_patient();
       engine_->has_threads();
       pool_->add(engine_);
     } else {
