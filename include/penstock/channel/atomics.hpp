@@ -40,7 +40,7 @@ struct std_atomics {
   template <class T>
   using atomic = std::atomic<T>;
   /// How often threads sleep at a gate before its fences are paid for by both sides.
-  static constexpr std::uint32_t sleeps_before_both_pay() noexcept { return 16; }
+  static constexpr std::uint32_t sleeps_before_both_pay() noexcept { return 4; }
 
   /// A store-load fence in two halves: the frequent side calls `light`, the rare side `heavy`. With the system's
   /// expedited membarrier the light half costs nothing; where the call is refused both are full fences. (A sandbox that
