@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <latch>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -289,6 +291,63 @@ TEST(faults_of_streams, a_blocked_stream_in_a_shared_pool_holds_one_reader_only)
   seen = 10;
   while (auto batch = first.next()) seen += batch.size();
   EXPECT_EQ(seen, 100u);
+}
+
+TEST_P(faults, what_an_observer_throws_at_the_end_after_a_stop_arrives_and_it_is_told_once) {
+  struct ends {
+    int* told;
+    void on_epoch(epoch_event) const {
+      ++*told;
+      throw std::runtime_error("disk full");
+    }
+  };
+  std::latch reading(1), stopped(1);
+  std::atomic<bool> begun{false}, feed_runs{false};
+  const auto data = std::views::iota(0, 100) | std::views::transform([&](int i) {
+                      if (begun.exchange(false)) reading.count_down();
+                      if (i == 0 && feed_runs) stopped.wait();
+                      return i;
+                    });
+  auto feed = (data | partition({.shuffle = shuffle::none}) | read({.readers = GetParam()}) | batch(10) |
+               transfer(cpu_device{}))
+                  .start();
+  begun = feed_runs = true;  // the schema has been taken from the first element
+  int told = 0;
+  feed.observe(ends{&told});
+  std::thread stopper([&] {
+    reading.wait();
+    feed.stop();
+    stopped.count_down();
+  });
+  try {
+    (void)feed.next();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::runtime_error& caught) {
+    EXPECT_NE(std::string(caught.what()).find("disk full"), std::string::npos) << caught.what();
+  }
+  stopper.join();
+  EXPECT_EQ(told, 1);
+}
+
+TEST_P(faults, a_hint_does_not_compute_elements_ahead_of_their_turn) {
+  // An element that is a reference into somewhere, found by a computation that may fail.
+  const std::vector<std::vector<float>> rows(40, {1, 2});
+  std::atomic<int> computed{0};
+  const auto data = std::views::iota(0, 40) | std::views::transform([&](int i) -> const std::vector<float>& {
+                      ++computed;
+                      if (i == 17) throw std::runtime_error("row 17 is missing");
+                      return rows[static_cast<std::size_t>(i)];
+                    });
+  auto feed = (data | partition({.shuffle = shuffle::none}) | read({.readers = GetParam(), .next_epoch = false}) |
+               batch(40) | transfer(cpu_device{}))
+                  .start();
+  try {
+    (void)feed.next();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const error& caught) {
+    EXPECT_EQ(caught.where().sample, 17u);
+  }
+  EXPECT_LE(computed.load(), 40 + 2) << "once each, and for the schema";
 }
 
 }  // namespace

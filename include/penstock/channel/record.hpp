@@ -46,10 +46,10 @@ struct step_failure {
 };
 
 /// What travels with a buffer from the readers to the consumer; `info` in a line of its own.
-struct alignas(cache_line / 2) batch_record {
+struct alignas(64) batch_record {
   batch_info info;
-  std::vector<std::uint64_t> indices;     // of the samples, row by row
-  std::vector<std::uint32_t> range_rows;  // real rows that each range brought
+  alignas(64) std::vector<std::uint64_t> indices;  // of the samples, row by row
+  std::vector<std::uint32_t> range_rows;           // real rows that each range brought
   step_failure failure;
 };
 

@@ -44,8 +44,9 @@ struct ring_shape {
 /// Readers take a ticket only when they can use it, so none ever waits with a ticket in hand. Parking closes a door
 /// before them; a restart then needs no reset, it skips the steps that nobody will ask for.
 ///
-/// With one reader and one consumer no operation here is an atomic read-modify-write. Each side's words lie in lines of
-/// its own, and is asked for once for all that it had to say: the further apart the two are, the fewer lines travel.
+/// With one reader, and slots handed over and taken back, no operation here is an atomic read-modify-write. Each side's
+/// words lie in lines of their own, asked for once for all that is in them: the further apart the two sides are, the
+/// fewer lines travel.
 ///
 /// Threads: `try_take`, `arrive`, `publish` and `leave` by readers, `release` by any thread, the rest by the consumer.
 template <class Policy = std_atomics>
@@ -219,7 +220,7 @@ class ring {
     return returned_.fetch_add(rest, std::memory_order_acq_rel) + rest == all_returned;
   }
 
-  /// For messages: batches ready for the consumer, and slots that readers may fill or are filling.
+  /// For messages: batches ready for the consumer, and slots that nobody has.
   std::uint32_t ready_ahead() const noexcept {
     std::uint32_t count = 0;
     while (count < buffers() && holds(ready_[consumed_ + count], consumed_ + count)) ++count;
@@ -287,8 +288,8 @@ class ring {
   // ---- Tickets and free slots. From which slot on to look for a free one is remembered, and how many from there on
   // are known to be, so that the line of `returns_` is asked for once for all of them.
 
-  // Between the first look and `enter` there may have been a restart, between `enter` and leaving there is none. With
-  // the counter where it was, what was known to be free is free.
+  // Between the first look and `enter` there may have been a restart, between `enter` and leaving there is none. It
+  // does not move the counter of a reader alone, and what was known to be free is free.
   template <class FencePassed, class HasTurn>
   [[gnu::always_inline]] inline take_result take_alone(std::uint32_t reader, ticket& out, FencePassed& fence_passed,
                                                        HasTurn& has_turn) {
@@ -300,7 +301,7 @@ class ring {
     if (!has_turn(step)) return take_result::none;
     out.slot = at.slot;
     if (!fence_passed(at.slot)) return take_result::fenced;
-    if (!readers_.enter(reader, step) || tickets_.load(std::memory_order_relaxed) != step) {
+    if (!readers_.enter(reader, step)) {
       leave(reader);
       return take_result::none;
     }

@@ -66,7 +66,7 @@ class any_dataset {
                            const range_context& context) override {
       std::unique_lock<std::mutex> lock;
       if constexpr (detail::says_serial<D>) lock = std::unique_lock(serial);
-      return detail::read_rows<Schema>(from, from, indices, to, context, [](auto&&...) {});
+      return detail::read_rows<Schema>(from, from, indices, to, context, detail::nothing_after{});
     }
     D& from;
     std::mutex& serial;
@@ -76,7 +76,7 @@ class any_dataset {
     explicit own_reader(const D& source) : from(source), own(source.open()) {}
     std::size_t read_range(std::span<const std::uint64_t> indices, const batch_view<Schema>& to,
                            const range_context& context) override {
-      return detail::read_rows<Schema>(own, from, indices, to, context, [](auto&&...) {});
+      return detail::read_rows<Schema>(own, from, indices, to, context, detail::nothing_after{});
     }
     const D& from;
     Own own;

@@ -42,7 +42,7 @@ class read_progress {
   const std::atomic<std::uint64_t>* door_ = nullptr;  // 0 while it is closed
 };
 
-/// What all samples of one range have in common.
+/// What all samples of one range have in common; good for the call that it is given to.
 struct range_context {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;

@@ -186,16 +186,17 @@ class range_dataset {
   decltype(auto) element(std::uint64_t index) const {
     return std::ranges::begin(range_)[static_cast<std::ranges::range_difference_t<const Range>>(index)];
   }
-  /// Where samples lie in memory of their own, the first lines of each field are brought near.
+  /// Where samples lie side by side in memory, the first lines of each field are brought near. Of other ranges even to
+  /// look at an element may be a computation, which is made when it is read.
   void prefetch(std::uint64_t index) const
-    requires std::is_lvalue_reference_v<std::ranges::range_reference_t<const Range>>
+    requires std::ranges::contiguous_range<const Range>
   {
     detail::prefetch_sample(element(index));
   }
   /// The same of elements that only refer to what they hold.
   void prefetch_place(std::uint64_t index) const
-    requires(std::is_lvalue_reference_v<std::ranges::range_reference_t<const Range>> &&
-             !detail::scalar_value<sample_type> && !detail::is_std_array<sample_type>)
+    requires(std::ranges::contiguous_range<const Range> && !detail::scalar_value<sample_type> &&
+             !detail::is_std_array<sample_type>)
   {
     prefetch_lines(std::addressof(element(index)), sizeof(sample_type));
   }

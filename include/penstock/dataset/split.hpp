@@ -49,7 +49,7 @@ std::size_t read_part(Reader& reader, const permutation& order, std::uint64_t fi
       return View(view.data() + row * view.stride(0), shape);
     };
     const auto stretch = std::apply([&](const auto&... views) { return batch_view<Schema>{rows(views)...}; }, to);
-    if (read_rows<Schema>(reader, reader, std::span(origins).first(count), stretch, inner, [](auto&&...) {}) < count)
+    if (read_rows<Schema>(reader, reader, std::span(origins).first(count), stretch, inner, nothing_after{}) < count)
       return row;
     row += count;
   }
@@ -93,6 +93,11 @@ class subset {
     requires detail::prefetches<const Dataset>
   {
     whole_->prefetch(origin(index));
+  }
+  void prefetch_place(std::uint64_t index) const
+    requires detail::prefetches_places<const Dataset>
+  {
+    whole_->prefetch_place(origin(index));
   }
   decltype(auto) element(std::uint64_t index) const
     requires requires(const Dataset& whole) { whole.element(index); }

@@ -115,9 +115,10 @@ class engine final : public reader_client {
   bool read_now(lease<Schema, Device>& out) {
     reader_slot& own = readers_[0];
     if (!to_->turns.take_and_receive(own.held)) return false;
-    fill(own, own.held);
+    const bool filled = fill(own, own.held);
     finish(own.held);
     out = to_->receive(own.held);
+    if (!filled) throw error("the feed was begun anew by what it reads from");
     return true;
   }
 
@@ -141,7 +142,7 @@ class engine final : public reader_client {
   }
 
  private:
-  struct reader_slot {
+  struct alignas(cache_line) reader_slot {
     std::unique_ptr<reader_state> state;
     std::exception_ptr failure;  // of `open`
     ticket held;

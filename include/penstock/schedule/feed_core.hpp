@@ -112,19 +112,13 @@ class feed_core {
     }
     const bool watched = !listeners_.empty();
     const auto asked = watched ? clock::now() : clock::time_point{};
+    bool received = false;
     try {
-      if (engine_->reads_now()) {
-        if (!engine_->read_now(current_)) throw_all_held();
-        if (stopped()) return let_go(), end_epoch(true), false;
-      } else {
-        if (!await_batch()) return end_epoch(true), false;
-        current_ = engine_->to().receive();
-      }
+      received = receive();
     } catch (...) {
-      // What a read that was stopped threw is not wanted any more.
-      if (stopped()) return end_epoch(true), false;
       throw_failed();
     }
+    if (!received) return end_epoch(true), false;
     first_ = false;
     const feed_state before = state_;
     const std::uint64_t left_before = steps_left_;
@@ -275,6 +269,24 @@ class feed_core {
     return turns.control.wait([&] { return turns.quiet(); }, deadline_after(limit));
   }
 
+  // Into `current`; false when stopped.
+  bool receive() {
+    if (!engine_->reads_now()) {
+      if (!await_batch()) return false;
+      current_ = engine_->to().receive();
+      return true;
+    }
+    bool held = false;
+    try {
+      held = !engine_->read_now(current_);
+    } catch (...) {
+      // What a read that was stopped threw is not wanted any more.
+      if (!stopped()) throw;
+    }
+    if (stopped()) return let_go(), false;
+    if (held) throw_all_held();
+    return true;
+  }
   // The first batch waits for the last reader to have its state, so that nothing is allocated after it. Readers that
   // are shared may be busy elsewhere and get theirs when they come.
   bool is_ready() noexcept { return engine_->to().turns.is_ready() && (!own_pool_ || engine_->prepared()); }
