@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DCOMPILER=/usr/bin/g++ -DKIND=g++ -DSOURCE=case.cpp -DINCLUDE=include [-DFLAGS=..] -P run.cmake
+# cmake -DCOMPILER=/usr/bin/g++ -DKIND=g++ -DSOURCE=case.cpp -DINCLUDE=include [-DFLAGS=..] [-DPRECOMPILED=x.hpp] -P run.cmake
+#
+# PRECOMPILED includes the umbrella and has its precompiled form beside it, x.hpp.gch. Without SOURCE that form is made, with the
+# same options.
 #
 # A case passes if its accepted twin compiles, the misuse (-DPENSTOCK_REJECTED) does not, the first error is a static assertion
 # whose text starts with `penstock:`, and the compiler needs 20 lines at most. The case's comments say what else must be there,
@@ -11,7 +14,6 @@
 #   // lines: N                 allows N lines instead of 20
 cmake_minimum_required(VERSION 3.25)
 set(ENV{LC_ALL} C)
-get_filename_component(case ${SOURCE} NAME)
 set(faults 0)
 
 # message(FATAL_ERROR) would break the lines anew.
@@ -25,8 +27,17 @@ function(stop text)
   message(FATAL_ERROR "${case} failed")
 endfunction()
 
-set(command ${COMPILER} -std=c++20 -I${INCLUDE} ${FLAGS} -Wall -Wextra -Wconversion -Wshadow -Werror -fsyntax-only
-            -fdiagnostics-color=never)
+set(command ${COMPILER} -std=c++20 -I${INCLUDE} ${FLAGS} -Wall -Wextra -Wconversion -Wshadow -Werror -fdiagnostics-color=never)
+if(NOT DEFINED SOURCE)
+  execute_process(COMMAND ${command} -x c++-header ${PRECOMPILED} -o ${PRECOMPILED}.gch COMMAND_ERROR_IS_FATAL ANY)
+  return()
+endif()
+get_filename_component(case ${SOURCE} NAME)
+list(APPEND command -fsyntax-only)
+if(DEFINED PRECOMPILED)
+  # -Winvalid-pch: one that does not fit is an error, and not one that is silently parsed anew.
+  list(APPEND command -Winvalid-pch -include ${PRECOMPILED})
+endif()
 
 execute_process(COMMAND ${command} ${SOURCE} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT status EQUAL 0)
@@ -35,6 +46,10 @@ endif()
 
 execute_process(COMMAND ${command} -DPENSTOCK_REJECTED ${SOURCE}
                 RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(DEFINED PRECOMPILED)
+  # clang's note of how it came to that header, which a user of the library does not see.
+  string(REPLACE "In file included from ${PRECOMPILED}:1:\n" "" output "${output}")
+endif()
 message("${output}")
 if(status EQUAL 0)
   stop("the misuse compiles")
