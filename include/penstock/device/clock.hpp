@@ -82,8 +82,8 @@ class real_clock final : public modelled_clock {
       std::this_thread::sleep_until(wake);
       learn(margin, now() - wake);
     } else if (now() < target) {
-      // Passed awake as a whole: so that this does not become a habit, the next one may be slept a little.
-      margin_.store((margin - margin / 64).count(), std::memory_order_relaxed);
+      // Passed awake as a whole: so that this does not become a habit, one is slept through now and then.
+      margin_.store((margin - margin / 1024).count(), std::memory_order_relaxed);
     }
     // No yield: where threads outnumber CPUs it may give away a whole time slice.
     while (now() < target) {
