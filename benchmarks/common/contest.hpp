@@ -104,13 +104,9 @@ class question {
       closing.print(to, name_);
     };
     print(stdout);
-    if (out_.empty()) return failed_ ? 1 : 0;
-    std::FILE* const text = std::fopen(result_file(".txt").c_str(), "w");
-    if (text == nullptr)
-      return std::fprintf(stderr, "%s: %s cannot be written\n", name_.c_str(), result_file(".txt").c_str()), 1;
-    print(text);
-    std::fclose(text);
-    return failed_ ? 1 : 0;
+    bool written = write(".csv", [&](std::FILE* to) { table_.write(to); });
+    if (!out_.empty()) written = write(".txt", print) && written;
+    return failed_ || !written ? 1 : 0;
   }
 
   /// Runs `body`; what it throws ends the program with the message.
@@ -138,6 +134,15 @@ class question {
     bool ReportContext(const Context&) override { return true; }
     void ReportRuns(const std::vector<Run>&) override {}
   };
+
+  template <class Content>
+  bool write(const char* ending, Content content) const {
+    const std::string path = result_file(ending).string();
+    std::FILE* const file = std::fopen(path.c_str(), "w");
+    if (file == nullptr) return std::fprintf(stderr, "%s: %s cannot be written\n", name_.c_str(), path.c_str()), false;
+    content(file);
+    return std::fclose(file) == 0;
+  }
 
   void measure(const std::string& contestant, const std::function<figures()>& body, benchmark::State& state) {
     figures result;

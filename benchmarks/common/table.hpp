@@ -59,6 +59,17 @@ class table {
     }
   }
 
+  /// Every sample, also those that a median leaves out: contestant, quantity, value, disturbed.
+  void write(std::FILE* to) const {
+    std::fprintf(to, "contestant,quantity,value,disturbed\n");
+    for (const auto& [of, all] : samples_) {
+      for (const double value : all.good)
+        std::fprintf(to, "%s,%s,%.9g,0\n", of.second.c_str(), of.first.c_str(), value);
+      for (const double value : all.disturbed)
+        std::fprintf(to, "%s,%s,%.9g,1\n", of.second.c_str(), of.first.c_str(), value);
+    }
+  }
+
   /// Five significant digits.
   static std::string text(double value) {
     char out[40];

@@ -42,7 +42,8 @@ class feed_core {
     state_.fingerprint = fingerprint;
     engine_->to().set_drain_limit(limits_.timeout);
     const auto cpus = allowed_cpus();
-    engine_->to().turns.consumer.set_spins(pool_ && pool_->size() < cpus.size() ? spins_before_sleep : 0);
+    // A pool of several feeds may have several consumers that wait.
+    engine_->to().turns.consumer.set_spins(own_pool_ && pool_->size() < cpus.size() ? spins_before_sleep : 0);
     if (pool_) {
       engine_->to().turns.consumer.set_patient();
       engine_->has_threads();
