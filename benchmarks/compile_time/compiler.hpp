@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "../../tests/support/temporary_directory.hpp"
+
 extern char** environ;
 
 namespace compile_time {
@@ -40,15 +42,6 @@ class compiler {
     for (std::string word; words >> word;) base_.push_back(word);
     base_.insert(base_.end(), {"-std=c++20", "-I" + include.string()});
     setenv("LC_ALL", "C", 1);
-    std::string name = (std::filesystem::temp_directory_path() / "compile_time.XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error(name + " cannot be made: " + std::strerror(errno));
-    folder_ = name;
-  }
-  compiler(const compiler&) = delete;
-  compiler& operator=(const compiler&) = delete;
-  ~compiler() {
-    std::error_code none;
-    std::filesystem::remove_all(folder_, none);
   }
 
   /// Compiles `source`, kept in `name`.cpp.
@@ -58,8 +51,8 @@ class compiler {
     auto words = base_;
     words.insert(words.end(), how.begin(), how.end());
     if (std::find(how.begin(), how.end(), "-c") != how.end())
-      words.insert(words.end(), {"-o", (folder_ / (name + ".o")).string()});
-    words.push_back(file.string());
+      words.insert(words.end(), {"-o", folder_ / (name + ".o")});
+    words.push_back(file);
     return run(words);
   }
   /// What a macro of a header stands for, without blanks; nothing if there is no such header.
@@ -86,7 +79,7 @@ class compiler {
 
  private:
   outcome run(const std::vector<std::string>& words) const {
-    const std::string log = (folder_ / "output").string();
+    const std::string log = folder_ / "output";
     std::vector<char*> arguments;
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
@@ -116,7 +109,7 @@ class compiler {
   }
 
   std::vector<std::string> base_;
-  std::filesystem::path folder_;
+  penstock_test::temporary_directory folder_;
 };
 
 }  // namespace compile_time

@@ -28,8 +28,8 @@ outcome timed_tbb(std::uint64_t batches, buffers& own, checksum& sum, std::uint6
   return result;
 }
 
-/// As it is written first: three serial filters, each of which ends when its work has ended.
-inline outcome tbb_natural(const stage_times& times, const sizes& of, nanoseconds notice, int tokens) {
+/// Three serial filters, each of which ends when its work has ended, or (`waits` is false) enqueues it and goes on.
+inline outcome tbb_pipeline(const stage_times& times, const sizes& of, nanoseconds notice, int tokens, bool waits) {
   buffers own(make_device(times, notice), of.bytes(), tokens);
   const dataset data(times, {of.batch, of.row, 1});
   checksum sum(of);
@@ -41,42 +41,27 @@ inline outcome tbb_natural(const stage_times& times, const sizes& of, nanosecond
         static_cast<std::size_t>(tokens),
         tbb::make_filter<void, std::uint64_t>(filter_mode::serial_in_order, [&](tbb::flow_control& control) {
           if (next == first + count) return control.stop(), next;
+          if (!waits) own.await_host(next);
           reader.read(next % times.batches, own.of(next).host.data());
           return next++;
         }) & tbb::make_filter<std::uint64_t, std::uint64_t>(filter_mode::serial_in_order, [&](std::uint64_t step) {
           own.enqueue_copy(step);
-          own.copies.view().synchronize();
+          if (waits) own.copies.view().synchronize();
           return step;
         }) & tbb::make_filter<std::uint64_t, void>(filter_mode::serial_in_order, [&](std::uint64_t step) {
           own.enqueue_kernel(step, times.kernel, sum);
-          own.work.view().synchronize();
+          if (waits) own.work.view().synchronize();
         }));
   });
 }
 
-/// As an expert writes it: filters enqueue and go on; only a buffer's reuse is waited for.
+/// As it is written first.
+inline outcome tbb_natural(const stage_times& times, const sizes& of, nanoseconds notice, int tokens) {
+  return tbb_pipeline(times, of, notice, tokens, true);
+}
+/// As an expert writes it: only a buffer's reuse is waited for.
 inline outcome tbb_ordered(const stage_times& times, const sizes& of, nanoseconds notice, int tokens) {
-  buffers own(make_device(times, notice), of.bytes(), tokens);
-  const dataset data(times, {of.batch, of.row, 1});
-  checksum sum(of);
-  hand_reader reader(data, of);
-  using tbb::filter_mode;
-  return timed_tbb(times.batches, own, sum, data.size(), [&](std::uint64_t first, std::uint64_t count) {
-    std::uint64_t next = first;
-    tbb::parallel_pipeline(
-        static_cast<std::size_t>(tokens),
-        tbb::make_filter<void, std::uint64_t>(filter_mode::serial_in_order, [&](tbb::flow_control& control) {
-          if (next == first + count) return control.stop(), next;
-          own.await_host(next);
-          reader.read(next % times.batches, own.of(next).host.data());
-          return next++;
-        }) & tbb::make_filter<std::uint64_t, std::uint64_t>(filter_mode::serial_in_order, [&](std::uint64_t step) {
-          own.enqueue_copy(step);
-          return step;
-        }) & tbb::make_filter<std::uint64_t, void>(filter_mode::serial_in_order, [&](std::uint64_t step) {
-          own.enqueue_kernel(step, times.kernel, sum);
-        }));
-  });
+  return tbb_pipeline(times, of, notice, tokens, false);
 }
 
 }  // namespace overlap

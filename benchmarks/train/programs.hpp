@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "../../tests/support/temporary_directory.hpp"
+
 namespace train {
 
 inline std::string quoted(const std::filesystem::path& path) {
@@ -36,25 +38,5 @@ inline double number_in(const std::string& text, const std::string& name) {
   if (at == text.npos) throw std::runtime_error("wanted " + name + "=NUMBER, found: " + text);
   return std::strtod(text.c_str() + at + name.size() + 2, nullptr);
 }
-
-/// A folder that goes with it.
-class temporary_folder {
- public:
-  temporary_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "train.XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error(name + " cannot be made");
-    path_ = name;
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  temporary_folder& operator=(const temporary_folder&) = delete;
-  ~temporary_folder() {
-    std::error_code none;
-    std::filesystem::remove_all(path_, none);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace train

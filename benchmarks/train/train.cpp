@@ -73,7 +73,8 @@ void at_the_border(contest::question& ask, const sizes& of, nanoseconds read) {
   add("epochs_apart", false);
 }
 
-void against_scikit_learn(contest::question& ask, const temporary_folder& scratch, std::int64_t batch) {
+void against_scikit_learn(contest::question& ask, const penstock_test::temporary_directory& scratch,
+                          std::int64_t batch) {
   const fs::path here = fs::absolute(__FILE__).parent_path();
   const fs::path data = here.parent_path().parent_path() / "examples/data/diamonds.csv";
   const fs::path trainer =
@@ -104,7 +105,7 @@ void against_scikit_learn(contest::question& ask, const temporary_folder& scratc
   ask.add("trainer", [=, &scratch] {
     const std::string told =
         output_of(quoted(trainer) + " --data " + quoted(data) + " --patience 0 --epochs " + std::to_string(epochs) +
-                  " --batch " + std::to_string(batch) + " --out " + quoted(scratch.path() / "diamonds"));
+                  " --batch " + std::to_string(batch) + " --out " + quoted(fs::path(scratch / "diamonds")));
     const double seconds = number_in(told, "seconds");
     return contest::figures{per_batch(seconds, rows),
                             {{"seconds per epoch", seconds / epochs}, {"test RMSE", number_in(told, "rmse")}}};
@@ -137,7 +138,7 @@ int main(int argc, char** argv) {
     of.depth = ask.sizes.integer("depth", 0, 0);
     const nanoseconds read = from_microseconds(ask.sizes.number("read-us", 500, 1));
     const nanoseconds kernel = from_microseconds(ask.sizes.number("kernel-us", 500, 1));
-    const temporary_folder scratch;
+    const penstock_test::temporary_directory scratch;
 
     against_the_plain_loop(ask, of, read, kernel);
     against_inline_reading(ask, of, read, kernel);
