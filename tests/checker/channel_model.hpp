@@ -14,18 +14,28 @@
 
 namespace penstock::checker {
 
-// ring's few plain members belong to the state, too: an explicit instantiation may name them.
+// The few plain members of ring and its cursor belong to the state, too: an explicit instantiation may name them.
 template <auto... Members>
+struct open_cursor {
+  friend void add_plain_members(explorer& to, copy_cursor<checked_atomics>& of) {
+    (to.add_memory(&(of.*Members), sizeof(of.*Members)), ...);
+  }
+};
+void add_plain_members(explorer& to, copy_cursor<checked_atomics>& of);
+template struct open_cursor<&copy_cursor<checked_atomics>::next_, &copy_cursor<checked_atomics>::next_twin_>;
+
+template <auto Cursor, auto... Members>
 struct open_ring {
   friend void add_plain_members(explorer& to, ring<checked_atomics>& of) {
+    add_plain_members(to, of.*Cursor);
     (to.add_memory(&(of.*Members), sizeof(of.*Members)), ...);
   }
 };
 void add_plain_members(explorer& to, ring<checked_atomics>& of);
-template struct open_ring<&ring<checked_atomics>::cursor_, &ring<checked_atomics>::next_twin_,
-                          &ring<checked_atomics>::consumed_, &ring<checked_atomics>::issued_,
-                          &ring<checked_atomics>::taken_back_, &ring<checked_atomics>::known_ready_,
-                          &ring<checked_atomics>::upcoming_, &ring<checked_atomics>::given_>;
+template struct open_ring<&ring<checked_atomics>::copies_, &ring<checked_atomics>::consumed_,
+                          &ring<checked_atomics>::issued_, &ring<checked_atomics>::taken_back_,
+                          &ring<checked_atomics>::known_ready_, &ring<checked_atomics>::upcoming_,
+                          &ring<checked_atomics>::given_>;
 
 /// Names the words of a ring, in the order of its members. `first`: the number of objects before it was made.
 inline void name_words(explorer& x, object first, const ring_shape& shape, const std::string& prefix) {

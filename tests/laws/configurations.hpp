@@ -17,6 +17,12 @@
 #include <penstock/device/modelled.hpp>
 #include <penstock/schedule/pipeline.hpp>
 
+#if PENSTOCK_TEST_CUDA_DOUBLE
+#include "../cuda_double/watch.hpp"
+#elif PENSTOCK_TEST_CUDA
+#include <penstock/device/cuda.hpp>
+#endif
+
 /// What the laws are run over: devices, and all that may not change which samples arrive.
 namespace laws {
 
@@ -36,14 +42,54 @@ struct modelled {
   }
 };
 
+#if PENSTOCK_TEST_CUDA
+/// An NVIDIA GPU, or what stands in for it.
+struct cuda {
+#if PENSTOCK_TEST_CUDA_DOUBLE
+  using device = cuda_double::watched_device;
+#else
+  using device = penstock::cuda_device;
+#endif
+  static device make() { return device(0); }
+};
+#else
+struct cuda;
+#endif
+
 /// The typed suites' types and how they are named.
+#if PENSTOCK_TEST_CUDA_DOUBLE
+using devices = testing::Types<cpu, modelled, cuda>;
+#elif PENSTOCK_TEST_CUDA
+using devices = testing::Types<cuda>;
+#else
 using devices = testing::Types<cpu, modelled>;
+#endif
 struct device_name {
   template <class Device>
   static std::string GetName(int) {
-    return std::same_as<Device, cpu> ? "cpu" : "modelled";
+    return std::same_as<Device, cpu> ? "cpu" : std::same_as<Device, cuda> ? "cuda" : "modelled";
   }
 };
+
+/// A reader of the test's is stuck for good, and with it what it touches.
+inline void leaves_a_reader_behind() {
+#if PENSTOCK_TEST_CUDA_DOUBLE
+  cuda_double::expect_some_alive();
+#endif
+}
+
+/// The numbers at `data`, in the device's memory: there is a copy to read only on a GPU.
+template <class T>
+const T* readable(const T* data, [[maybe_unused]] std::size_t count) {
+#if PENSTOCK_TEST_CUDA && !PENSTOCK_TEST_CUDA_DOUBLE
+  thread_local std::vector<T> copy(1024);
+  if (copy.size() < count) copy.resize(count);
+  EXPECT_EQ(cudaMemcpy(copy.data(), data, count * sizeof(T), cudaMemcpyDefault), cudaSuccess);
+  return copy.data();
+#else
+  return data;
+#endif
+}
 
 struct configuration {
   int readers = 1;
@@ -114,6 +160,10 @@ struct samples {
     const auto& [id, values] = to;
     id() = index;
     for (std::size_t i = 0; i < 3; ++i) values[i] = value(index, i);
+#if PENSTOCK_TEST_CUDA_DOUBLE
+    cuda_double::host_access(cuda_double::writes(id.data(), sizeof(std::uint64_t)), "a reader");
+    cuda_double::host_access(cuda_double::writes(values.data(), 3 * sizeof(float)), "a reader");
+#endif
   }
   static float value(std::uint64_t index, std::size_t i) { return static_cast<float>(index * 3 + i) + 0.5F; }
 };
@@ -155,13 +205,14 @@ delivered take(Batch& batch) {
   const auto held = batch.indices();
   EXPECT_EQ(id.extent(0), batch.rows());
   EXPECT_EQ(values.extent(1), 3U);
+  const auto* const ids = readable(id.data(), id.size());
+  const auto* const all = readable(values.data(), values.size());
   for (std::size_t row = 0; row < batch.rows(); ++row) {
     const bool real = row < batch.size();
-    EXPECT_EQ(id.data()[row], real ? held[row] : 0) << "row " << row;
+    EXPECT_EQ(ids[row], real ? held[row] : 0) << "row " << row;
     EXPECT_EQ(batch.template host<0>()[row], real ? held[row] : 0) << "row " << row;
     for (std::size_t i = 0; i < 3; ++i)
-      EXPECT_EQ(values.data()[row * 3 + i], real ? samples<>::value(held[row], i) : 0)
-          << "row " << row << ", value " << i;
+      EXPECT_EQ(all[row * 3 + i], real ? samples<>::value(held[row], i) : 0) << "row " << row << ", value " << i;
   }
   return {batch.epoch(), batch.step(), batch.rows(), {held.begin(), held.end()}};
 }
@@ -188,7 +239,7 @@ inline std::vector<delivered> planned(std::uint64_t n, const configuration& one,
     const auto begin = order.begin() + static_cast<std::ptrdiff_t>(mine.first);
     result.push_back({epoch,
                       first / batch,
-                      static_cast<std::size_t>(one.last == last_batch::pad && mine.count != 0 ? capacity : mine.count),
+                      static_cast<std::size_t>(one.last == last_batch::pad ? capacity : mine.count),
                       {begin, begin + static_cast<std::ptrdiff_t>(mine.count)}});
   }
   return result;

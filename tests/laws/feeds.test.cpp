@@ -126,9 +126,11 @@ TYPED_TEST(feeds, of_ranges_read_their_elements) {
   for (auto& batch : feed.epoch(0)) {
     batch.stream().synchronize();
     const auto [x, y] = batch.fields();
+    const auto* const features = readable(x.data(), x.size());
+    const auto* const targets = readable(y.data(), y.size());
     for (std::size_t row = 0; row < batch.size(); ++row) {
-      seen.push_back(y.data()[row]);
-      EXPECT_EQ(x.data()[2 * row], static_cast<float>(-y.data()[row]));
+      seen.push_back(targets[row]);
+      EXPECT_EQ(features[2 * row], static_cast<float>(-targets[row]));
     }
   }
   EXPECT_EQ(seen, (std::vector<int>{0, -1, -2, -3, -4, -5, -6, -7, -8, -9}));

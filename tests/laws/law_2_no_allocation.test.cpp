@@ -24,7 +24,8 @@ std::uint64_t sum_of(Feed& feed, std::uint64_t epoch) {
   for (auto& batch : feed.epoch(epoch)) {
     batch.stream().synchronize();
     const auto [id, values] = batch.fields();
-    for (std::size_t row = 0; row < batch.size(); ++row) sum += id.data()[row];
+    const auto* const ids = readable(id.data(), batch.size());
+    for (std::size_t row = 0; row < batch.size(); ++row) sum += ids[row];
   }
   return sum;
 }

@@ -44,6 +44,7 @@ struct blocked_sample {
 bool says(const std::string& message, const std::string& part) { return message.find(part) != std::string::npos; }
 
 TYPED_TEST(law_6, a_reader_that_is_stuck_for_ever_is_named_abandoned_and_the_next_feed_is_clean) {
+  leaves_a_reader_behind();
   for (auto [readers, depth] : {std::pair{1, 2}, {2, 1}, {2, 4}, {8, 2}}) {
     const configuration one{.readers = readers, .depth = depth, .how = shuffle::none};
     SCOPED_TRACE(text(one));

@@ -139,4 +139,35 @@ struct std_atomics {
 #endif
 };
 
+namespace detail {
+
+template <class Device>
+struct atomics_for {
+  using type = std_atomics;
+};
+template <class Device>
+  requires requires { typename Device::atomics; }
+struct atomics_for<Device> {
+  using type = typename Device::atomics;
+};
+template <class Policy>
+struct pool_atomics_for {
+  using type = Policy;
+};
+template <class Policy>
+  requires requires { typename Policy::pool_atomics; }
+struct pool_atomics_for<Policy> {
+  using type = typename Policy::pool_atomics;
+};
+
+}  // namespace detail
+
+/// The policy of the channels to a device: `std_atomics`, unless the device brings one that watches (see
+/// `tests/cuda_double`).
+template <class Device>
+using atomics_of = typename detail::atomics_for<Device>::type;
+/// The policy of the gate where the readers of several rings sleep. It carries no data, so it need not be watched.
+template <class Policy>
+using pool_atomics_of = typename detail::pool_atomics_for<Policy>::type;
+
 }  // namespace penstock

@@ -15,9 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/channel/buffers.hpp>
 #include <penstock/channel/layout.hpp>
 #include <penstock/channel/record.hpp>
 #include <penstock/channel/ring.hpp>
+#include <penstock/channel/step_header.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/sample/error.hpp>
 
@@ -34,19 +36,22 @@ template <class Schema, class Device>
 class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   static constexpr bool separate = separate_device<Device>;
   using clock = std::chrono::steady_clock;
+  using host_slot = detail::host_slot<Device>;
+  using device_twin = detail::device_twin<Device>;
 
  public:
   using stream_view = typename Device::stream_view;
-  static constexpr std::size_t most_streams = 4;
+  using ring_type = ring<atomics_of<Device>>;
 
   channel(Device device, batch_layout<Schema> layout, const ring_shape& shape,
-          std::optional<stream_view> consumer_stream, std::shared_ptr<gate<>> pool)
+          std::optional<stream_view> consumer_stream, std::shared_ptr<gate<>> pool, step_scalars scalars = {})
       : device_(std::move(device)),
         layout_(std::move(layout)),
         pool_(std::move(pool)),
         turns(shape, pool_.get()),
         work_(device_.make_stream()),
-        work_view_(consumer_stream ? *consumer_stream : work_.view()) {
+        work_view_(consumer_stream ? *consumer_stream : work_.view()),
+        scalars_(std::move(scalars)) {
     slots_.reserve(shape.host);
     for (std::uint32_t i = 0; i < shape.host; ++i) slots_.emplace_back(device_, layout_, shape.ranges);
     if constexpr (separate) {
@@ -65,9 +70,11 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
 
   ~channel() {
     if constexpr (separate) {
+      tell_failed_releases();
       // The last copies and release events end before their memory goes; under a device that does not answer it stays.
       if (!drained()) {
-        std::fputs("penstock: the device did not finish its last copies in time; their memory is not freed\n", stderr);
+        std::fputs("penstock: nobody can tell whether the device has done its last copies; their memory is not freed\n",
+                   stderr);
         new std::vector<host_slot>(std::move(slots_));
         new std::vector<device_twin>(std::move(twins_));
       }
@@ -82,14 +89,44 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
 
   detail::batch_record& record(std::uint32_t slot) noexcept { return slots_[slot].record; }
   batch_view<Schema> views(std::uint32_t slot, std::size_t rows, std::size_t first) const {
-    return layout_.views(slots_[slot].memory.data(), rows, first);
+    return layout_.views(slots_[slot].data(), rows, first);
   }
-  std::byte* data(std::uint32_t slot) const noexcept { return slots_[slot].memory.data(); }
+  std::byte* data(std::uint32_t slot) const noexcept { return slots_[slot].data(); }
+
+  /// How many readers there are to settle in; 1: whoever comes first does it for all. Before the first does.
+  void set_settlers(std::uint32_t readers) noexcept { settlers_ = readers; }
+  /// A reader, on its own thread, touches its part of the slots; when all parts are, the slots are pinned. Nothing is
+  /// read before. Where a device takes any memory there is nothing to do. `ours`: the thread is not the consumer's.
+  void settle(std::uint32_t reader, [[maybe_unused]] bool ours) noexcept {
+    if constexpr (separate) {
+      try {
+        if (ours) device_.bind_thread();
+      } catch (...) {
+        return fail_for_good(std::current_exception());
+      }
+    }
+    if constexpr (settles) {
+      if (settlers_ == 1 && settling_.exchange(true, std::memory_order_relaxed)) return;
+      for (auto& slot : slots_) slot.memory.touch(settlers_ == 1 ? 0 : reader, settlers_);
+      if (settled_.fetch_add(1, std::memory_order_acq_rel) + 1 != settlers_) return;
+      try {
+        for (auto& slot : slots_) slot.memory.pin();
+        is_settled_.store(true, std::memory_order_release);
+        turns.readers().notify();
+      } catch (...) {
+        fail_for_good(std::current_exception());
+      }
+    } else {
+      (void)reader;
+    }
+  }
 
   /// `has_turn(step)`: whether the source has anything for the step now.
-  template <class HasTurn = ring<>::always>
+  template <class HasTurn = typename ring_type::always>
   take_result try_take(std::uint32_t reader, ticket& out, const HasTurn& has_turn = {}) {
     if (is_broken()) return take_result::none;
+    if constexpr (settles)
+      if (!is_settled_.load(std::memory_order_acquire)) return take_result::none;
     return turns.try_take(reader, out, [this](std::uint32_t slot) { return fence_passed(slot); }, has_turn);
   }
   /// Waits for the last copy out of `slot`, without a ticket in hand.
@@ -145,70 +182,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
  private:
   friend class lease<Schema, Device>;
 
-  template <class D, bool Separate>
-  struct parts {
-    struct event {};
-    struct memory {};
-  };
-  template <class D>
-  struct parts<D, true> {
-    using event = typename D::event;
-    using memory = decltype(std::declval<const D&>().allocate(1));
-  };
-  using event = typename parts<Device, separate>::event;
-  using memory = typename parts<Device, separate>::memory;
-
-  static event make_event(const Device& device) {
-    if constexpr (separate)
-      return device.make_event();
-    else
-      return {};
-  }
-  static memory allocate(const Device& device, std::size_t bytes) {
-    if constexpr (separate)
-      return device.allocate(bytes);
-    else
-      return {};
-  }
-
-  static void prepare(detail::batch_record& record, std::size_t capacity, std::size_t ranges) {
-    record.indices.resize(capacity);
-    record.range_rows.resize(ranges);
-  }
-
-  struct host_slot {
-    host_slot(host_slot&& other) noexcept  // only while nobody else knows it
-        : memory(std::move(other.memory)), record(std::move(other.record)), copied(std::move(other.copied)) {}
-    host_slot(const Device& device, const batch_layout<Schema>& layout, std::size_t ranges)
-        : memory(device.allocate_host(layout.bytes())), copied(make_event(device)) {
-      prepare(record, layout.capacity(), ranges);
-    }
-    decltype(std::declval<const Device&>().allocate_host(1)) memory;
-    detail::batch_record record;
-    event copied;  // the copy out of the slot has completed
-    // Read also by a reader that is about to lose the race for a ticket, hence atomic.
-    std::atomic<bool> fenced{false};  // `copied` was recorded
-    std::atomic<bool> lost{false};    // a copy is in flight that no event will tell the end of
-  };
-
-  struct device_twin {
-    device_twin(const Device& device, const batch_layout<Schema>& layout, std::size_t ranges, std::size_t small_bytes)
-        : data(allocate(device, layout.bytes())),
-          ready(make_event(device)),
-          released(make_event(device)),
-          other(make_event(device)),
-          small(small_bytes) {
-      prepare(record, layout.capacity(), ranges);
-    }
-    memory data;
-    detail::batch_record record;
-    event ready;     // the copy into the twin has completed
-    event released;  // the consumer's work on the twin has completed
-    event other;     // its work on further streams
-    std::vector<std::byte> small;
-    std::exception_ptr release_failure;
-    std::array<std::optional<stream_view>, most_streams> streams{};
-  };
+  static constexpr bool settles = separate && detail::reserves_host_memory<Device>;
 
   static constexpr std::array<bool, Schema::size> kept_on_host = []<std::size_t... I>(std::index_sequence<I...>) {
     return std::array<bool, Schema::size>{(field_t<I, Schema>::rank == 0)...};
@@ -242,16 +216,17 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     from.record.failure.clear();
     bool enqueued = false;
     try {
-      if (auto failed = std::exchange(to.release_failure, nullptr)) std::rethrow_exception(failed);
+      if (to.release_failure) std::rethrow_exception(to.release_failure);
       if (to.record.failure || to.record.info.rows == 0) return;
       const std::size_t rows = to.record.info.rows;
       for (std::size_t i = 0; i < Schema::size; ++i)
         if (kept_on_host[i])
-          std::memcpy(to.small.data() + small_offset_[i], from.memory.data() + layout_.offset(i),
-                      layout_.row_bytes(i) * rows);
+          std::memcpy(to.small.data() + small_offset_[i], from.data() + layout_.offset(i), layout_.row_bytes(i) * rows);
+      scalars_.write(to.record.info, from.header());
       const auto stream = copies_->view();
       device_.wait(stream, to.released);
-      device_.copy_to_device(to.data.data(), from.memory.data(), layout_.bytes_of(rows), stream);
+      to.received = false;
+      device_.copy_to_device(to.memory.data(), from.memory.data(), from.front + layout_.bytes_of(rows), stream);
       enqueued = true;
       device_.record(from.copied, stream);
       from.fenced.store(true, std::memory_order_relaxed);
@@ -290,9 +265,9 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   }
   std::byte* leased_data(std::uint32_t index) const noexcept {
     if constexpr (separate)
-      return twins_[index].data.data();
+      return twins_[index].data();
     else
-      return slots_[index].memory.data();
+      return slots_[index].data();
   }
   void release(std::uint32_t index) noexcept {
     end_use(index);
@@ -309,12 +284,15 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
           if (!stream) break;
           device_.record(back.other, *stream);
           device_.wait(work_view_, back.other);
-          stream.reset();
         }
+        if constexpr (requires { device_.poison(back.memory.data(), std::size_t{1}, work_view_); })
+          if (back.received) device_.poison(back.memory.data(), back.memory.size(), work_view_);
         device_.record(back.released, work_view_);
-      } catch (...) {
-        back.release_failure = std::current_exception();
         for (auto& stream : back.streams) stream.reset();
+        back.release_failure = nullptr;
+      } catch (...) {
+        // The streams stay: the next release, or the end, waits for them, too.
+        back.release_failure = std::current_exception();
       }
     } else {
       slots_[index].record.failure.clear();
@@ -329,23 +307,44 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
         }
         if (*known == stream) return;
       }
-      throw error(detail::concat("a batch can be used on ", most_streams, " further streams at most"));
+      throw error(detail::concat("a batch can be used on ", device_twin::most_streams, " further streams at most"));
     } else {
       (void)index, (void)stream;
     }
   }
 
+  // Of batches after which none came that could have told of it.
+  void tell_failed_releases() const noexcept
+    requires separate
+  {
+    try {
+      for (const auto& twin : twins_)
+        if (twin.release_failure)
+          std::fprintf(stderr,
+                       "penstock: when a batch was let go: %s; no later one was asked for, so this is only reported\n",
+                       detail::message_of(twin.release_failure).c_str());
+    } catch (...) {
+    }
+  }
   bool drained() noexcept
     requires separate
   {
     try {
       const auto deadline = deadline_after(drain_limit_);
       const auto never = [] { return false; };
-      const auto done = [&](const event& last) { return device_.wait(last, never, deadline) == wait_result::complete; };
+      const auto done = [&](const auto& event) {
+        return device_.wait(event, never, deadline) == wait_result::complete;
+      };
+      const auto empty = [&](stream_view of) { return of.synchronize(never, deadline) == wait_result::complete; };
       for (auto& slot : slots_)
-        if (slot.lost || !done(slot.copied)) return false;
-      for (auto& twin : twins_)
+        if (slot.lost ? !empty(copies_->view()) : !done(slot.copied)) return false;
+      for (auto& twin : twins_) {
         if (!done(twin.ready) || !done(twin.released)) return false;
+        if (!twin.release_failure) continue;
+        for (auto& stream : twin.streams)
+          if (stream && !empty(*stream)) return false;
+        if (!empty(work_view_)) return false;
+      }
       return true;
     } catch (...) {
       return false;
@@ -357,7 +356,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   std::shared_ptr<gate<>> pool_;  // where readers sleep: leases that outlive them still notify it
 
  public:
-  ring<> turns;
+  ring_type turns;
 
  private:
   typename Device::stream work_;
@@ -366,6 +365,11 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   std::vector<host_slot> slots_;
   std::vector<device_twin> twins_;
   std::array<std::size_t, Schema::size> small_offset_{};
+  step_scalars scalars_;
+  std::uint32_t settlers_ = 1;
+  std::atomic<std::uint32_t> settled_{0};
+  std::atomic<bool> settling_{false};
+  std::atomic<bool> is_settled_{false};
   std::mutex failures_;
   std::exception_ptr broken_;
   std::atomic<bool> is_broken_{false};

@@ -56,7 +56,7 @@ class batch_layout {
     using field = field_t<I, Schema>;
     using element = typename field::element_type;
     std::array<std::size_t, field::rank + 1> shape{rows};
-    for (std::size_t d = 0; d < field::rank; ++d) shape[d + 1] = std::get<I>(schema_.fields).shape[d];
+    for (std::size_t d = 0; d != field::rank; ++d) shape[d + 1] = std::get<I>(schema_.fields).shape[d];
     auto* data = reinterpret_cast<element*>(base + offsets_[I] + first * row_bytes_[I]);
     return tensor_view<element, field::rank + 1, Space>(data, shape);
   }

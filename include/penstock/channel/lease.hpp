@@ -83,6 +83,15 @@ class lease {
     }
   }
 
+  /// Of a batch on a device: what kernels may want to know of the step, at an address in the device's memory.
+  const step_header* header() const noexcept
+    requires separate
+  {
+    return reinterpret_cast<const step_header*>(channel_->twins_[index_].memory.data());
+  }
+  /// Which of the buffers this batch is in, from 0 to the depth: all its addresses are the same each time.
+  std::size_t buffer() const noexcept { return index_; }
+
   /// Where work on the batch is to be enqueued: it comes after the copy, and is waited for before the memory is reused.
   stream_view stream() const noexcept { return channel_->stream(); }
   /// Work on the batch was, or will be until it is let go, enqueued on `stream`, too. The caller has made that stream
@@ -136,7 +145,14 @@ lease<Schema, Device> channel<Schema, Device>::receive() {
     __builtin_prefetch(&leased_record(next).info);
   auto batch = checked(index);
   if constexpr (separate) {
-    if (batch.rows() != 0) device_.wait(work_view_, twins_[index].ready);
+    if (batch.rows() != 0) {
+      try {
+        device_.wait(work_view_, twins_[index].ready);
+        twins_[index].received = true;
+      } catch (...) {
+        detail::throw_failure({std::current_exception(), {.stage = "transfer"}, 0, 1}, batch.info());
+      }
+    }
   }
   return batch;
 }

@@ -7,6 +7,7 @@
 
 #include <penstock/channel/admission.hpp>
 #include <penstock/channel/atomics.hpp>
+#include <penstock/channel/copy_cursor.hpp>
 #include <penstock/channel/gate.hpp>
 #include <penstock/channel/words.hpp>
 
@@ -70,10 +71,11 @@ class ring {
   };
 
   static constexpr std::uint32_t most_buffers = 64;
+  using pool_gate = gate<pool_atomics_of<Policy>>;
 
   /// Begins parked, at step 0. `pool`: where readers wait who serve other rings, too; by default a gate of the ring's
   /// own.
-  explicit ring(const ring_shape& shape, gate<Policy>* pool = nullptr)
+  explicit ring(const ring_shape& shape, pool_gate* pool = nullptr)
       : readers_gate_(pool == nullptr ? &own_readers_ : pool),
         shape_(shape),
         alone_(shape.readers == 1 && shape.ranges == 1),
@@ -84,10 +86,9 @@ class ring {
         returns_(std::bit_ceil(shape.host), std::uint8_t{0}),
         turns_(std::bit_ceil(shape.host), std::uint8_t{0}),
         remaining_(std::make_unique<counter[]>(shape.host)),
-        readers_(shape.readers) {
+        readers_(shape.readers),
+        copies_(shape.device) {
     for (std::uint32_t i = 0; i < shape.host; ++i) remaining_[i].value.store(shape.ranges, std::memory_order_relaxed);
-    const auto twins = shape.device;
-    free_twins_.store(twins == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << twins) - 1, std::memory_order_relaxed);
   }
 
   const ring_shape& shape() const noexcept { return shape_; }
@@ -270,9 +271,9 @@ class ring {
     readers_gate_->notify();
   }
 
-  gate<Policy>& readers() noexcept { return *readers_gate_; }  ///< readers wait here for a ticket
-  gate<Policy> consumer;                                       ///< the consumer waits here for a batch
-  gate<Policy> control;                                        ///< the consumer waits here for readers to leave
+  pool_gate& readers() noexcept { return *readers_gate_; }  ///< readers wait here for a ticket
+  gate<Policy> consumer;                                    ///< the consumer waits here for a batch
+  gate<Policy> control;                                     ///< the consumer waits here for readers to leave
 
  private:
   struct alignas(cache_line) counter {
@@ -412,65 +413,34 @@ class ring {
   template <class Enqueue>
   void give_back(std::uint32_t index, Enqueue& enqueue) noexcept {
     if (hands_over_slots()) return free_slot(index);
-    free_twins_.fetch_or(std::uint64_t{1} << index, std::memory_order_acq_rel);
+    copies_.give_back(index);
     poke(enqueue);
   }
 
-  // ---- The copy cursor
+  // ---- Copies
 
-  // Advances the copy cursor as long as it can go, unless another thread is at it: that one then goes round once more.
   template <class Enqueue>
   void poke(Enqueue& enqueue) noexcept {
-    if (pending_.fetch_add(1, std::memory_order_acq_rel) == 0) advance(enqueue);
+    copies_.poke(
+        [this](std::uint64_t step) {
+          const std::uint64_t full = full_[step].load(std::memory_order_acquire);
+          return step_of(full) == step ? index_of(full) : copy_cursor<Policy>::none;
+        },
+        [&](std::uint64_t step, std::uint32_t slot, std::uint32_t twin) {
+          enqueue(step, slot, twin);
+          free_slot(slot);
+          ready_[step].store(pack(step, twin), std::memory_order_release);
+          consumer.notify();
+        });
   }
-  template <class Enqueue>
-  void advance(Enqueue& enqueue) noexcept {
-    std::uint32_t seen = 0;
-    do {
-      seen = pending_.load(std::memory_order_acquire);
-      while (copy_next(enqueue)) {
-      }
-    } while (pending_.fetch_sub(seen, std::memory_order_acq_rel) != seen);
-  }
-  template <class Enqueue>
-  bool copy_next(Enqueue& enqueue) noexcept {
-    const std::uint64_t step = cursor_;
-    const std::uint64_t full = full_[step].load(std::memory_order_acquire);
-    if (step_of(full) != step) return false;
-    const std::uint64_t free = free_twins_.load(std::memory_order_acquire);
-    if (free == 0) return false;
-    // Round about: work on the twin that was released last is mostly still to come, and the copy would wait for it.
-    const auto after = static_cast<std::uint32_t>(std::countr_zero(std::rotr(free, static_cast<int>(next_twin_))));
-    const std::uint32_t twin = (next_twin_ + after) % most_buffers;
-    next_twin_ = twin + 1 == shape_.device ? 0 : twin + 1;
-    free_twins_.fetch_and(~(std::uint64_t{1} << twin), std::memory_order_acq_rel);
-    cursor_ = step + 1;
-    enqueue(step, index_of(full), twin);
-    free_slot(index_of(full));
-    ready_[step].store(pack(step, twin), std::memory_order_release);
-    consumer.notify();
-    return true;
-  }
-
-  // Takes the cursor and gives back the twins of copies that nobody will ask for. The slots' and twins' events stay:
-  // what is in flight still fences them.
+  // The slots' and twins' events stay: what is in flight still fences them.
   void skip_copies(std::uint64_t base) noexcept {
-    std::uint32_t idle = 0;
-    while (!pending_.compare_exchange_weak(idle, 1, std::memory_order_acq_rel, std::memory_order_relaxed)) {
-      idle = 0;
-      Policy::pause();
-    }
-    for (std::uint64_t step = consumed_; step < cursor_; ++step) {
-      const auto twin = index_of(ready_[step].load(std::memory_order_acquire));
-      free_twins_.fetch_or(std::uint64_t{1} << twin, std::memory_order_acq_rel);
-    }
-    cursor_ = base;
-    // Nothing is full now, so those who poked meanwhile have nothing to be done for them.
-    pending_.store(0, std::memory_order_release);
+    copies_.skip(consumed_, base,
+                 [this](std::uint64_t step) { return index_of(ready_[step].load(std::memory_order_acquire)); });
   }
 
-  gate<Policy> own_readers_;
-  gate<Policy>* readers_gate_;
+  pool_gate own_readers_;
+  pool_gate* readers_gate_;
   ring_shape shape_;
   bool alone_;  // one reader, one range: nobody to share with
   std::uint32_t shift_;
@@ -485,11 +455,7 @@ class ring {
   alignas(cache_line) atomic<std::uint64_t> tickets_{0};  // next ticket = step * ranges + range
   atomic<std::uint64_t> free_until_{0};                   // a reader alone: for steps below, slots are known to be free
   atomic<std::uint64_t> free_{0};                         // the step to be bound next, and where to look for a slot
-  alignas(cache_line) atomic<std::uint64_t> free_twins_{0};
-  alignas(cache_line) atomic<std::uint32_t> pending_{0};
-  // Written by whoever brought pending_ up from 0.
-  std::uint64_t cursor_ = 0;
-  std::uint32_t next_twin_ = 0;
+  copy_cursor<Policy> copies_;
   alignas(cache_line) atomic<std::uint64_t> returned_{0};
   // The consumer's own.
   alignas(cache_line) std::uint64_t consumed_ = 0;

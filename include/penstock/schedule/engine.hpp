@@ -72,7 +72,8 @@ class engine final : public reader_client {
 
   void prepare(std::uint32_t reader) noexcept override {
     try {
-      if constexpr (separate_device<Device>) to_->device().bind_thread();
+      // The thread of a reader is ours; the consumer's, where it reads by itself, is not.
+      to_->settle(reader, threads_);
       auto state = from_->open();
       const std::scoped_lock lock(stopping_);
       state->stop = stop_.get_token();

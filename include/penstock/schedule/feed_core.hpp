@@ -47,6 +47,7 @@ class feed_core {
     if (pool_) {
       engine_->to().turns.consumer.set_patient();
       engine_->has_threads();
+      if (own_pool_) engine_->to().set_settlers(pool_->size());
       pool_->add(engine_);
     } else {
       engine_->prepare(0);
@@ -88,12 +89,14 @@ class feed_core {
 
   /// Begins `epoch`: where the feed stands if that is in this epoch's beginning or was resumed, else from its start.
   void begin_epoch(std::uint64_t epoch) {
+    check_pending();
     let_go();
     const bool go_on = std::exchange(resumed_, false) && state_.epoch == epoch;
     move_to(epoch, go_on ? state_.samples : 0);
   }
   /// Goes on from where the feed stands. A failure stays until an epoch is begun or a state resumed.
   void go_on() {
+    check_pending();
     let_go();
     if (failure_) std::rethrow_exception(failure_);
     resumed_ = false;
@@ -103,6 +106,7 @@ class feed_core {
 
   /// Receives the next batch of the epoch into `current`; false at its end, or when stopped.
   bool fetch() {
+    check_pending();
     let_go();
     if (failure_) std::rethrow_exception(failure_);
     if (!in_epoch_) return false;
@@ -199,7 +203,7 @@ class feed_core {
 
  private:
   void move_to(std::uint64_t epoch, std::uint64_t position) {
-    if (engine_->to().is_broken()) std::rethrow_exception(engine_->to().broken());
+    if (engine_->to().is_broken()) throw_broken();
     if (in_epoch_) end_epoch(steps_left_ != 0);
     if (stopped()) return;  // the loop to come ends before its first batch
     auto& turns = engine_->to().turns;
@@ -303,7 +307,7 @@ class feed_core {
     const bool in_time =
         turns.consumer.wait([&] { return is_ready() || stopped() || to.is_broken(); }, deadline_after(limit));
     if (is_ready()) return !stopped();
-    if (to.is_broken()) std::rethrow_exception(to.broken());
+    if (to.is_broken()) throw_broken();
     if (in_time) return false;
     timed_out_ = true;
     throw timeout_error(
@@ -316,7 +320,7 @@ class feed_core {
     auto& to = engine_->to();
     for (;;) {
       if (stopped()) return false;
-      if (to.is_broken()) std::rethrow_exception(to.broken());
+      if (to.is_broken()) throw_broken();
       switch (engine_->try_take(0)) {
         case take_result::taken: engine_->work(0); break;
         case take_result::fenced:
@@ -343,6 +347,19 @@ class feed_core {
     throw all_held(concat("all ", engine_->to().turns.buffers(),
                           " batches of this feed are held: let one go, or ask for more depth in "
                           "transfer, before the next is asked for"));
+  }
+  // A copy's fence failed, or the slots could not be had: there is nothing to go on with.
+  [[noreturn]] void throw_broken() {
+    batch_info info;
+    const std::uint64_t next = engine_->to().turns.next_step();
+    info.epoch = epoch_;
+    info.step = engine_->is_stream() ? next - engine_->map().base() : engine_->map()(next).step;
+    throw_failure({engine_->to().broken(), {.stage = "transfer"}, 0, 1}, info);
+  }
+  // What the application's own calls have left behind is its own to deal with; the feed stays as it is.
+  void check_pending() const {
+    if constexpr (requires(const Device& device) { device.check_pending(std::string_view()); })
+      engine_->to().device().check_pending("the next batch was asked for");
   }
   // Recoverable: the feed stays as it is.
   struct all_held : error {

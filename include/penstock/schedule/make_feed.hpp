@@ -118,9 +118,9 @@ struct feed_maker {
     shape.ranges = streams ? 1 : static_cast<std::uint32_t>(ranges);
 
     using engine_type = engine<schema_type, device_type>;
-    auto to = share<channel<schema_type, device_type>>(transfer.device,
-                                                       batch_layout<schema_type>(std::move(schema), capacity), shape,
-                                                       transfer.options.consumer, pool ? pool->waiting() : nullptr);
+    auto to = share<channel<schema_type, device_type>>(
+        transfer.device, batch_layout<schema_type>(std::move(schema), capacity), shape, transfer.options.consumer,
+        pool ? pool->waiting() : nullptr, transfer.options.scalars);
     const std::uint64_t fingerprint =
         mix(mix(from->fingerprint(), steps.batch), static_cast<std::uint64_t>(batch.options.last));
     auto shared = share<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/channel/step_header.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/sample/error.hpp>
 #include <penstock/stage/stage.hpp>
@@ -22,6 +23,9 @@ struct transfer_options {
   int host_depth = 0;
   /// A stream of the user's on which batches are consumed, in place of one of the library's own.
   std::optional<typename Device::stream_view> consumer{};
+  /// Numbers of the step that kernels read from the device's memory: `[](const batch_info& at, std::span<float> to)`,
+  /// see `step_header`.
+  step_scalars scalars{};
 };
 
 /// Where batches go, and how many are under way. Takes batches on the host, gives batches on the device.
