@@ -79,6 +79,67 @@ TEST_P(Run, folds_in_place_and_in_step_order) {
   EXPECT_EQ(result.epochs, (std::vector<std::vector<std::uint64_t>>{{0, 1, 2}, {0, 1, 2}}));
 }
 
+/// A fold that counts on the way and says the mean at the end, as one whose values are elsewhere until then.
+struct mean {
+  struct state {
+    double sum = 0, count = 0;
+  };
+  std::vector<std::string>& told;
+  template <class Batch>
+  void operator()(state& to, Batch& batch) const {
+    told.push_back("batch");
+    for (int value : batch.template get<0>()) to.sum += value, to.count += 1;
+  }
+  double finish(const state& from) const {
+    told.push_back("finish");
+    return from.sum / from.count;
+  }
+};
+
+TEST_P(Run, an_operation_finishes_each_epoch_s_value_once_after_its_last_batch) {
+  std::vector<std::string> told;
+  const auto work = batches() | penstock::reduce(mean::state{}, mean{told});
+  const auto result = penstock::run(work, {.epochs = 2});
+  EXPECT_EQ(result.epochs, (std::vector<double>{4.5, 4.5}));
+  const std::vector<std::string> epoch{"batch", "batch", "batch", "finish"};
+  ASSERT_EQ(told.size(), 8U);
+  EXPECT_TRUE(std::equal(epoch.begin(), epoch.end(), told.begin()));
+  EXPECT_TRUE(std::equal(epoch.begin(), epoch.end(), told.begin() + 4));
+}
+
+TEST_P(Run, a_finish_that_returns_nothing_changes_the_value_in_place) {
+  struct doubled_sum {
+    int operator()(int value, int item) const { return value + item; }
+    void finish(int& value) const { value *= 2; }
+  };
+  const auto work = batches() | penstock::compute(sum_of) | penstock::reduce(1, doubled_sum{});
+  EXPECT_EQ(penstock::run(work, {.epochs = 2}).epochs, (numbers{92, 92}));
+}
+
+TEST_P(Run, an_epoch_that_is_left_is_not_finished) {
+  std::stop_source stop;
+  std::vector<std::string> told;
+  const auto stopping = [&](auto& batch) {
+    if (batch.step() == 1) stop.request_stop();
+  };
+  const auto result =
+      penstock::run(batches() | penstock::compute(stopping) | penstock::reduce(mean::state{}, mean{told}),
+                    {.stop = stop.get_token()});
+  EXPECT_TRUE(result.epochs.empty());
+  EXPECT_EQ(told, (std::vector<std::string>{"batch", "batch"}));
+}
+
+TEST_P(Run, what_finish_throws_leaves_the_run_and_observers_are_told) {
+  struct failing {
+    void operator()(int& value, int item) const { value += item; }
+    int finish(int) const { throw std::domain_error("the device is lost"); }
+  };
+  std::vector<std::string> told;
+  const auto work = batches() | penstock::compute(sum_of) | penstock::reduce(0, failing{});
+  EXPECT_THROW(penstock::run(work, {.epochs = 2}, recorder{told}), std::domain_error);
+  EXPECT_EQ(told.back(), "end error");
+}
+
 TEST_P(Run, hands_results_from_compute_to_compute) {
   std::vector<std::size_t> seen;
   auto work = batches() | penstock::compute([](auto& batch) { return batch.size(); }) |

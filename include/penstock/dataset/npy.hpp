@@ -62,12 +62,12 @@ class npy_array {
                                                    Rank, " of a sample"));
     }
     field_.name = options.name.empty() ? detail::npy_field_name(path) : options.name;
-    for (std::size_t i = 0; i < Rank; ++i) field_.shape[i] = header.shape[i + 1];
+    for (std::size_t i = 0; i != Rank; ++i) field_.shape[i] = header.shape[i + 1];
     elements_ = field_.elements();
     gather_ = header.fortran_order && Rank > 0;
     if (gather_) {
       std::size_t stride = source_->item_size();
-      for (std::size_t i = 0; i < Rank; ++i) strides_[i] = stride *= header.shape[i];
+      for (std::size_t i = 0; i != Rank; ++i) strides_[i] = stride *= header.shape[i];
     }
   }
 

@@ -33,7 +33,7 @@ class tensor_view {
   constexpr tensor_view() = default;
   /// `data` points at the product of `shape` elements.
   constexpr tensor_view(T* data, const std::array<std::size_t, Rank>& shape) : data_(data) {
-    for (std::size_t i = 0; i < Rank; ++i) extents_[i] = shape[i];
+    for (std::size_t i = 0; i != Rank; ++i) extents_[i] = shape[i];
   }
   /// A view of mutable elements is one of constant elements, too.
   template <class U>
@@ -52,14 +52,14 @@ class tensor_view {
   /// Number of elements; 1 for rank 0.
   PENSTOCK_HOST_DEVICE constexpr std::size_t size() const {
     std::size_t product = 1;
-    for (std::size_t i = 0; i < Rank; ++i) product *= extents_[i];
+    for (std::size_t i = 0; i != Rank; ++i) product *= extents_[i];
     return product;
   }
   PENSTOCK_HOST_DEVICE constexpr std::size_t size_bytes() const { return size() * sizeof(T); }
   PENSTOCK_HOST_DEVICE constexpr bool empty() const { return size() == 0; }
   constexpr std::array<std::size_t, Rank> shape() const {
     std::array<std::size_t, Rank> result{};
-    for (std::size_t i = 0; i < Rank; ++i) result[i] = extents_[i];
+    for (std::size_t i = 0; i != Rank; ++i) result[i] = extents_[i];
     return result;
   }
 

@@ -57,7 +57,7 @@ struct reduced_type<pipeline<Dataset, Stages...>> {
   };
   template <class Value, class Operation>
   struct value<reduce_stage<Value, Operation>> {
-    using type = Value;
+    using type = decltype(finish_reduce(std::declval<Operation&>(), std::declval<Value&>()));
   };
   using type = typename value<std::tuple_element_t<sizeof...(Stages) - 1, std::tuple<Stages...>>>::type;
 };
@@ -108,7 +108,8 @@ auto drive_all(pipeline<Dataset, Stages...> work, const run_options& options, Ob
         ++result.steps;
       }
       if constexpr (reduces)
-        if (feed.state().epoch > epoch) result.epochs.push_back(std::move(accumulator));
+        if (feed.state().epoch > epoch)
+          result.epochs.push_back(finish_reduce(std::get<sizeof...(Stages) - 1>(work.stages()).operation, accumulator));
     }
   } catch (...) {
     feed.finish("error");

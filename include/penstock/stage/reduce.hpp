@@ -18,6 +18,10 @@ struct reduce_stage {
 
 /// Folds what is upstream into one value an epoch, beginning with `initial`, in step order. `operation(value, item)`
 /// either returns the new value or, taking `value` by reference and returning nothing, changes it in place.
+///
+/// An operation with a member `finish(value)` is asked by it after the epoch's last batch, while the feed still runs:
+/// what it returns is the epoch's value (returning nothing, it changes the value in place). So a fold whose batches
+/// only enqueue work waits once an epoch.
 template <class Value, class Operation>
 reduce_stage<std::decay_t<Value>, std::decay_t<Operation>> reduce(Value&& initial, Operation&& operation) {
   return {std::forward<Value>(initial), std::forward<Operation>(operation)};
@@ -43,6 +47,22 @@ void call_reduce(Operation& operation, Value& value, Item&& item) {
     value = operation(value, std::forward<Item>(item));
   else
     operation(value, std::forward<Item>(item));
+}
+
+template <class Operation, class Value>
+inline constexpr bool finishes = requires(Operation& operation, Value& value) { operation.finish(value); };
+
+/// An epoch's value, of what was folded.
+template <class Operation, class Value>
+auto finish_reduce(Operation& operation, Value& value) {
+  if constexpr (!finishes<Operation, Value>) {
+    return std::move(value);
+  } else if constexpr (std::is_void_v<decltype(operation.finish(value))>) {
+    operation.finish(value);
+    return std::move(value);
+  } else {
+    return operation.finish(value);
+  }
 }
 
 }  // namespace detail
