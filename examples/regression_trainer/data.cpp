@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data.hpp"
 
-#include <cstdio>
-
 #include <penstock/dataset/csv.hpp>
 #include <penstock/dataset/npy.hpp>
 #include <penstock/penstock.hpp>
 
+#include "batches.hpp"
 #include "statistics.hpp"
 
 namespace trainer {
@@ -38,11 +37,8 @@ struct without_target {
   }
 };
 
-auto batches(table data, const settings& s, penstock::shuffle order, const standardise& inputs) {
-  penstock::read_options how{.readers = s.readers};
-  if (s.readers > 0) how.timeout = std::chrono::nanoseconds(static_cast<std::int64_t>(s.timeout * 1e9));
-  return std::move(data) | penstock::partition({.seed = s.seed, .shuffle = order}) | penstock::read(how, inputs) |
-         penstock::batch(s.batch) | penstock::transfer(penstock::cpu_device{}, {.depth = s.depth});
+auto on_cpu(const table& data, const settings& s, penstock::shuffle order, const standardise& inputs) {
+  return batches(data, s, order, inputs, penstock::cpu_device{});
 }
 
 }  // namespace
@@ -59,18 +55,15 @@ table open_rows(const std::string& path, const settings& s) {
 }
 
 feed shuffled_batches(const table& data, const settings& s, const standardise& inputs) {
-  auto work = batches(data, s, penstock::shuffle::full, inputs);
-  std::fputs(penstock::describe(work).c_str(), stdout);
-  std::fflush(stdout);
-  return work.start();
+  return described(on_cpu(data, s, penstock::shuffle::full, inputs));
 }
 
 feed ordered_batches(const table& data, const settings& s, const standardise& inputs) {
-  return batches(data, s, penstock::shuffle::none, inputs).start();
+  return on_cpu(data, s, penstock::shuffle::none, inputs).start();
 }
 
 comoments statistics(const table& data, const settings& s, std::stop_token stop) {
-  auto work = batches(data, s, penstock::shuffle::none, {}) | penstock::compute([](auto& batch) {
+  auto work = on_cpu(data, s, penstock::shuffle::none, {}) | penstock::compute([](auto& batch) {
                 auto [x, y] = batch.fields();
                 return comoments::of(x.data(), y.data(), batch.size(), x.extent(1));
               }) |

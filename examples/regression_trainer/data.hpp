@@ -17,7 +17,9 @@ namespace trainer {
 
 using schema = penstock::schema<penstock::field<float, 1>, penstock::field<float>>;  // features and target
 using table = penstock::any_dataset<schema>;
-using feed = penstock::any_feed<schema, penstock::cpu_device>;
+template <class Device>
+using feed_to = penstock::any_feed<schema, Device>;
+using feed = feed_to<penstock::cpu_device>;
 struct comoments;
 
 /// Standardises samples in place, called by readers; as it is made here, it leaves them as they are. Beyond some
@@ -49,6 +51,7 @@ parts open_parts(settings& s);
 /// The rows of a file without a target, as the model trained with the settings `s` wants them; their target is 0.
 table open_rows(const std::string& path, const settings& s);
 
+/// To the CPU.
 feed shuffled_batches(const table& data, const settings& s, const standardise& inputs);
 feed ordered_batches(const table& data, const settings& s, const standardise& inputs);
 /// One pass over the data; of no samples if it is stopped.

@@ -4,11 +4,13 @@
 #include <Eigen/Core>
 #include <cmath>
 #include <cstdint>
-#include <numbers>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <penstock/sample/philox.hpp>
+
+#include "network.hpp"
 
 namespace trainer {
 
@@ -21,36 +23,32 @@ struct network_state {
   void each(auto& io) { io(parameters, first, second, steps); }
 };
 
+inline bool fits(const network_layout& layout, const network_state& state) {
+  return state.parameters.size() == layout.size && state.first.size() == layout.size &&
+         state.second.size() == layout.size;
+}
+
 /// A multilayer perceptron for regression: hidden layers of ReLU units and one linear output.
 ///
 /// Batches are row-major, samples by features, and are read where they lie. All buffers are made here, for batches of
 /// up to `batch` samples. The same parameters and the same batches give the same bits.
 class mlp {
  public:
-  mlp(std::uint64_t features, std::uint64_t hidden, std::uint64_t width, std::int64_t batch) {
-    for (std::uint64_t i = 0; i <= hidden; ++i) {
-      const Eigen::Index in = i == 0 ? features : width, out = i == hidden ? 1 : width;
-      // Every matrix starts on a cache line: speed, and the same order of summation wherever the memory lies.
-      const Eigen::Index bias = padded(size_ + in * out);
-      layers_.push_back({in, out, size_, bias, matrix(batch, out), matrix(batch, out)});
-      size_ = padded(bias + out);
-    }
-    gradients_.setZero(size_);
+  mlp(const network_layout& layout, std::int64_t batch) : gradients_(Eigen::VectorXf::Zero(layout.size)) {
+    for (const dense_layer& one : layout.layers)
+      layers_.push_back({one, matrix(batch, one.out), matrix(batch, one.out)});
   }
 
   /// Random weights (He et al. 2015, equation 10; the output layer sees no ReLU), biases of 0.
-  network_state initial(std::uint64_t seed) const {
-    const Eigen::VectorXf zero = Eigen::VectorXf::Zero(size_);
+  static network_state initial(const network_layout& layout, std::uint64_t seed) {
+    const Eigen::VectorXf zero = Eigen::VectorXf::Zero(layout.size);
     network_state result{zero, zero, zero};
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
+    for (std::size_t i = 0; i < layout.layers.size(); ++i) {
       penstock::philox random(seed, 0, i, penstock::random_domain::user);
-      const float deviation = std::sqrt((i + 1 < layers_.size() ? 2.0f : 1.0f) / layers_[i].in);
-      for (float& w : weight(result.parameters, layers_[i]).reshaped()) w = deviation * random.normal();
+      const float deviation = std::sqrt((i + 1 < layout.layers.size() ? 2.0f : 1.0f) / layout.layers[i].in);
+      for (float& w : weight(result.parameters, layout.layers[i]).reshaped()) w = deviation * random.normal();
     }
     return result;
-  }
-  bool fits(const network_state& state) const {
-    return state.parameters.size() == size_ && state.first.size() == size_ && state.second.size() == size_;
   }
 
   /// The outputs for `rows` samples at `x`, valid until the next call.
@@ -93,36 +91,32 @@ class mlp {
   const Eigen::VectorXf& gradients() const { return gradients_; }
 
  private:
-  struct layer {
-    Eigen::Index in, out, weight, bias;  // the last two are offsets into the parameters
+  struct layer : dense_layer {
     matrix values, deltas;
   };
-  static Eigen::Index padded(Eigen::Index floats) { return (floats + 15) / 16 * 16; }
   template <class Vector, class Part>
   using part = Eigen::Map<std::conditional_t<std::is_const_v<Vector>, const Part, Part>, Eigen::AlignedMax>;
   template <class Vector>
-  static part<Vector, matrix> weight(Vector& all, const layer& at) {
+  static part<Vector, matrix> weight(Vector& all, const dense_layer& at) {
     return {all.data() + at.weight, at.in, at.out};
   }
   template <class Vector>
-  static part<Vector, Eigen::RowVectorXf> bias(Vector& all, const layer& at) {
+  static part<Vector, Eigen::RowVectorXf> bias(Vector& all, const dense_layer& at) {
     return {all.data() + at.bias, at.out};
   }
   Eigen::Map<const matrix> inputs(const float* x, Eigen::Index rows) const { return {x, rows, layers_[0].in}; }
 
-  Eigen::Index size_ = 0;
   std::vector<layer> layers_;
   Eigen::VectorXf gradients_;
 };
 
 /// One step of Adam (Kingma and Ba 2015, algorithm 1).
-inline void adam_step(network_state& to, const Eigen::VectorXf& gradients, float rate, float beta,
-                      float beta2 = 0.999f) {
-  const double t = static_cast<double>(++to.steps);
-  const float scale = rate / (1 - std::pow(double{beta}, t)), root = 1 / std::sqrt(1 - std::pow(double{beta2}, t));
+inline void adam_step(network_state& to, const Eigen::VectorXf& gradients, float rate, float beta) {
+  constexpr float beta2 = adam_beta2;
+  const auto [scale, root] = adam_factors(static_cast<double>(++to.steps), rate, beta, beta2);
   to.first = beta * to.first + (1 - beta) * gradients;
   to.second = beta2 * to.second + (1 - beta2) * gradients.cwiseAbs2();
-  to.parameters.array() -= scale * to.first.array() / (root * to.second.array().sqrt() + 1e-8f);
+  to.parameters.array() -= scale * to.first.array() / (root * to.second.array().sqrt() + adam_epsilon);
 }
 
 /// One step of gradient descent with momentum.
@@ -130,13 +124,6 @@ inline void sgd_step(network_state& to, const Eigen::VectorXf& gradients, float 
   ++to.steps;
   to.first = momentum * to.first + gradients;
   to.parameters -= rate * to.first;
-}
-
-/// The learning rate at `progress` from 0 to 1: a short rise, then half a cosine down to nothing.
-inline float cosine_rate(float peak, double progress) {
-  constexpr double rise = 0.02;
-  if (progress < rise) return peak * ((progress + 1e-3) / (rise + 1e-3));
-  return peak * (0.5 + 0.5 * std::cos(std::numbers::pi * (progress - rise) / (1 - rise)));
 }
 
 }  // namespace trainer

@@ -36,6 +36,8 @@ void parse(int argc, char** argv, settings& to) {
   app.add_option("--readers", to.readers, "threads that read; 0: none but the main one");
   app.add_option("--depth", to.depth, "batches in existence");
   app.add_option("--timeout", to.timeout, "seconds to wait for a batch")->check(CLI::Range(1e-9, 1e9));
+  app.add_option("--device", to.device, "cpu, cuda, or auto: cuda where it can be used")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   app.add_option("--out", to.out, "folder for checkpoints and the loss curve");
   app.add_option("--resume", to.resume, "checkpoint of a run to go on with, with its options");
   auto* model = app.add_option("--model", to.model, "checkpoint of the model for --predict");

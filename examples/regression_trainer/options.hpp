@@ -30,7 +30,7 @@ struct settings {
   // Of this process only.
   int readers = 1, depth = 3;
   double timeout = 600;
-  std::string out = "trained", resume, model, predict;
+  std::string device = "auto", out = "trained", resume, model, predict;
 };
 
 /// Puts what the command line says into `to`, and leaves the rest as it is. `--help` and bad options end the program.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // However a run of the trainer ends, here within this process and in the middle of an epoch: the model and the state
 // are on the disk, whole, and a resumed run gets where an unbroken one does.
-#include <atomic>
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <latch>
@@ -12,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "curve_data.hpp"
 #include "program.hpp"
 #include "train.hpp"
 
@@ -19,27 +18,8 @@ namespace {
 
 using namespace trainer;
 using program_test::content;
+using program_test::curve_data;
 using program_test::temporary_directory;
-
-/// Sample i of a smooth function of two features. `hook` is told how many samples were read by now.
-struct curve_data {
-  std::uint64_t first, count;
-  std::shared_ptr<std::atomic<std::uint64_t>> reads = std::make_shared<std::atomic<std::uint64_t>>(0);
-  std::function<void(std::uint64_t)> hook = [](std::uint64_t) {};
-
-  std::uint64_t size() const { return count; }
-  trainer::schema schema() const {
-    return trainer::schema{penstock::field<float, 1>{"x", {2}}, penstock::field<float>{"y"}};
-  }
-  void read(std::uint64_t index, const auto& to) const {
-    hook(++*reads);
-    const auto& [x, y] = to;
-    penstock::philox random(3, 0, first + index);
-    x(0) = random.normal();
-    x(1) = 5 + 10 * random.normal();
-    y() = 1000 * std::sin(x(0)) + 20 * x(1);
-  }
-};
 
 constexpr std::uint64_t samples = 1000;
 constexpr std::uint64_t steps_per_epoch = 16;  // of 64 samples, the last one of 40
@@ -48,6 +28,7 @@ class trainer_endings : public testing::TestWithParam<int> {
  protected:
   settings options(const std::string& folder) const {
     settings s;
+    s.device = "cpu";
     s.target = "y";
     s.width = 8;
     s.epochs = 4;
@@ -173,6 +154,7 @@ TEST_P(trainer_endings, time_out_in_mid_epoch_and_resume) {
 TEST(trainer_checkpoint, of_another_network_is_refused) {
   const temporary_directory where;
   settings s;
+  s.device = "cpu";
   s.width = 8;
   s.epochs = 1;
   s.out = where / "run";

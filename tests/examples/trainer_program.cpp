@@ -39,7 +39,7 @@ row row_of(std::uint64_t i) {
 class trainer_program : public testing::Test {
  protected:
   std::vector<std::string> options(const std::string& folder, std::vector<std::string> more = {}) const {
-    std::vector<std::string> all{PENSTOCK_TRAINER, "--out", where / folder};
+    std::vector<std::string> all{PENSTOCK_TRAINER, "--device", "cpu", "--out", where / folder};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -91,7 +91,7 @@ class trainer_program : public testing::Test {
     return lines;
   }
   std::vector<double> predictions(const std::string& folder, const std::string& file) const {
-    program run({PENSTOCK_TRAINER, "--model", where / (folder + "/best.ckpt"), "--predict", file});
+    program run({PENSTOCK_TRAINER, "--device", "cpu", "--model", where / (folder + "/best.ckpt"), "--predict", file});
     EXPECT_EQ(run.finish(), 0) << run.text();
     std::vector<double> result;
     for (const std::string& line : lines_of(run.text())) result.push_back(std::stod(line));
@@ -149,15 +149,41 @@ TEST_F(trainer_program, exception_of_a_file_that_goes_bad_while_it_is_read) {
 }
 
 TEST_F(trainer_program, what_cannot_begin_says_why) {
-  program none({PENSTOCK_TRAINER, "--data", where / "none.csv"});
+  program none({PENSTOCK_TRAINER, "--device", "cpu", "--data", where / "none.csv"});
   EXPECT_EQ(none.finish(), 1);
   EXPECT_NE(none.text().find("none.csv: cannot open: No such file"), std::string::npos) << none.text();
-  program option({PENSTOCK_TRAINER, "--epochs", "0"});
+  program option({PENSTOCK_TRAINER, "--device", "cpu", "--epochs", "0"});
   EXPECT_NE(option.finish(), 0);
   program_test::write(where / "damaged.ckpt", "PSCHECK\nnothing");
-  program damaged({PENSTOCK_TRAINER, "--resume", where / "damaged.ckpt"});
+  program damaged({PENSTOCK_TRAINER, "--device", "cpu", "--resume", where / "damaged.ckpt"});
   EXPECT_EQ(damaged.finish(), 1);
   EXPECT_NE(damaged.text().find("damaged.ckpt: the file is cut off"), std::string::npos) << damaged.text();
+}
+
+TEST_F(trainer_program, the_device_is_told_and_asked_for) {
+  const auto arguments = joined(table(), {"--epochs", "1"});
+  for (const char* device : {"auto", "cuda"}) {
+    program run(options("run", joined(arguments, {"--device", device})));
+    const int status = run.finish();
+    const std::string& text = run.text();
+    if (text.find("device: cuda 0 (") != text.npos) {  // there is a GPU
+      EXPECT_EQ(status, 0) << text;
+    } else if (device == std::string("auto")) {
+      EXPECT_EQ(status, 0) << text;
+      const std::string told = "\ndevice: cpu (no CUDA: ";
+      EXPECT_TRUE(text.starts_with(told.substr(1))) << text;
+      EXPECT_NE(text.rfind(told), text.npos) << text;
+    } else {
+      EXPECT_EQ(status, 1) << text;
+      EXPECT_TRUE(text.starts_with("error: --device cuda: ")) << text;
+      EXPECT_TRUE(text.ends_with(", wanted a GPU that can be used\n")) << text;
+    }
+  }
+  program run(options("run", arguments));
+  EXPECT_EQ(run.finish(), 0);
+  EXPECT_TRUE(run.text().starts_with("device: cpu\n")) << run.text();
+  program other(options("run", {"--device", "tpu"}));
+  EXPECT_NE(other.finish(), 0);
 }
 
 // Ctrl-C, and what a cluster sends: each somewhere in the run, and the end is that of the unbroken one, bit by bit.
@@ -170,14 +196,15 @@ TEST_F(trainer_program, signals_then_resume_to_the_unbroken_runs_end) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const program_test::folder_watch saved(where / "run");
     program run(signal == SIGINT ? options("run", arguments)
-                                 : std::vector<std::string>{PENSTOCK_TRAINER, "--resume", state, "--readers", "3"});
+                                 : std::vector<std::string>{PENSTOCK_TRAINER, "--device", "cpu", "--resume", state,
+                                                            "--readers", "3"});
     saved.wait_for("best.ckpt");
     run.send(signal);
     ends(run, 130, "interrupted", "run");
     EXPECT_GT(trainer::load(state).network.steps, 0U);
     EXPECT_LT(trainer::load(state).network.steps, trainer::load(where / "whole/last.ckpt").network.steps);
   }
-  program rest({PENSTOCK_TRAINER, "--resume", state, "--readers", "0"});
+  program rest({PENSTOCK_TRAINER, "--device", "cpu", "--resume", state, "--readers", "0"});
   ends(rest, 0, "done", "run");
   EXPECT_TRUE(content(state) == content(where / "whole/last.ckpt"));
   EXPECT_TRUE(content(where / "run/best.ckpt") == content(where / "whole/best.ckpt"));
@@ -235,7 +262,8 @@ TEST_F(trainer_program, categories_one_hot_and_in_a_given_order) {
     EXPECT_LT(rmse(predictions("run", csv("new.csv", true, false))), 40);
     // Rows of one kind alone are the same features as among others.
     program_test::write(where / "one.csv", "b,kind,a\n0,dun,0\n");
-    program one({PENSTOCK_TRAINER, "--model", where / "run/best.ckpt", "--predict", where / "one.csv"});
+    program one(
+        {PENSTOCK_TRAINER, "--device", "cpu", "--model", where / "run/best.ckpt", "--predict", where / "one.csv"});
     EXPECT_EQ(one.finish(), 0) << one.text();
     EXPECT_NEAR(std::stod(one.text()), 250, 60);
   }
