@@ -5,7 +5,7 @@
 #                     [--out DIR] [arguments for Google Benchmark, such as --benchmark_repetitions=15]
 # Every sample goes to a JSON file in the build folder, or to DIR. PENSTOCK_BUILD_DIR is where to build, build/release by default;
 # PENSTOCK_OFFLINE=1 installs nothing; PENSTOCK_RIVALS=all also installs those rivals that take a gigabyte. Rivals that are
-# not there are listed as left out.
+# not there are listed as left out, and so are questions about a GPU where there is no nvcc or no GPU.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,6 +20,20 @@ if [[ -n ${1:-} && ${1:0:1} != - ]]; then
     echo "benchmarks/run.sh: no question $asked; there are:" $questions >&2
     exit 2
   fi
+fi
+
+# What has kernels needs nvcc to be built, and a GPU to be asked.
+if ! command -v nvcc >/dev/null && [[ ! -x ${CUDACXX:-/usr/local/cuda/bin/nvcc} ]]; then
+  rest=
+  for question in $asked; do
+    if compgen -G "$here/$question/*.cu" >/dev/null; then
+      echo "$question: left out: no nvcc"
+    else
+      rest+="$question "
+    fi
+  done
+  asked=$rest
+  [[ -n $asked ]] || exit 0
 fi
 
 # A question's sources name its packages: `// packages: ...` are its rivals, `// large packages: ...` those for PENSTOCK_RIVALS=all.
@@ -39,7 +53,9 @@ PENSTOCK_COMMIT=$(git -C "$here" describe --always --dirty 2>/dev/null || echo u
 export PENSTOCK_COMMIT
 status=0
 for question in $asked; do
-  "$build/benchmarks/benchmark_$question" "$@" || status=$?
+  result=0
+  "$build/benchmarks/benchmark_$question" "$@" || result=$?
+  ((result == 0 || result == 77)) || status=$result  # 77: says itself why it is left out
   echo
 done
 exit "$status"

@@ -33,3 +33,19 @@ endif()
 set_tests_properties(consumer.find_package PROPERTIES FIXTURES_REQUIRED penstock_installed)
 set_tests_properties(consumer.configure consumer.install consumer.find_package consumer.add_subdirectory
                      consumer.FetchContent PROPERTIES LABELS consumer TIMEOUT 240)
+
+# The one with kernels, for one kind of GPU: that it builds is the test, as there may be no GPU to run it on.
+if(penstock_has_nvcc)
+  foreach(mode IN ITEMS find_package add_subdirectory)
+    add_test(NAME consumer.cuda_${mode}
+             COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${here}/cuda ${where}/cuda_${mode} --build-generator ${CMAKE_GENERATOR}
+                     --build-options -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER} -DCMAKE_CUDA_COMPILER=${CMAKE_CUDA_COMPILER}
+                     -DCMAKE_CUDA_ARCHITECTURES=90-real -DCONSUMER_MODE=${mode} -DCONSUMER_VERSION=${PROJECT_VERSION}
+                     -DCONSUMER_PENSTOCK=${PROJECT_SOURCE_DIR} -DCMAKE_PREFIX_PATH=${prefix}
+                     --test-command ${CMAKE_CTEST_COMMAND} --output-on-failure)
+    set_tests_properties(consumer.cuda_${mode} PROPERTIES LABELS "consumer;nvcc" TIMEOUT 400)
+  endforeach()
+  set_tests_properties(consumer.cuda_find_package PROPERTIES FIXTURES_REQUIRED penstock_installed)
+else()
+  message(STATUS "The consumer with kernels is not tested: no nvcc")
+endif()
