@@ -220,7 +220,10 @@ done
 log=$logs/gpu_overlap.txt
 : >"$log"
 program=$build/benchmarks/benchmark_gpu_overlap
-if [[ -x $program ]]; then
+is_wanted() { [[ " ${wanted[*]} " == *" $1 "* ]]; }
+if [[ ! -x $program ]]; then
+  ! is_wanted benchmark_gpu_overlap || say gpu_overlap failed "it was not built"
+else
   limited 80 "$log" "$program" --benchmark_repetitions=5 --out "$build/gpu_overlap"
   status=$?
   [[ ! -f $build/gpu_overlap/gpu_overlap.csv ]] || cp "$build/gpu_overlap/gpu_overlap.csv" "$logs/"
@@ -272,7 +275,9 @@ epoch_time() {
   say "$name" "$(verdict $status)" "$(awk -v a="$short" -v b="$seconds" -v n=$((many - few)) \
     'BEGIN { printf "%.1f ms an epoch", 1e3 * (b - a) / n }'), rmse $rmse, GPU busy: $busy"
 }
-if [[ -x $program ]]; then
+if [[ ! -x $program ]]; then
+  ! is_wanted regression_trainer || say regression_trainer failed "it was not built"
+else
   epoch_time "trainer on the GPU" 2 42 --device cuda
   epoch_time "trainer on the GPU, width 2048" 1 11 --device cuda --width 2048 --batch 4096
   epoch_time "trainer on the CPU" 1 5 --device cpu

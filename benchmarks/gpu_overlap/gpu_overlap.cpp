@@ -191,7 +191,7 @@ int main(int argc, char** argv) {
   std::vector<stage_case> cases;
   bool all = false;
   ask.guarded([&] {
-    const penstock::cuda_device device({.device = 0, .poison = false});
+    const penstock::cuda_device device({.device = 0, .find_mistakes = false});
     const int depth = ask.sizes.integer("depth", default_depth());
     const int readers = ask.sizes.integer("readers", 1);
     cases = cases_of(ask.sizes);

@@ -177,15 +177,14 @@ class device_network {
   }
 
   // A row-major matrix A of r rows and c columns, its rows next to each other, is to BLAS the column-major A^T: c rows,
-  // r columns, leading dimension c. So each product is stated transposed, (A B)^T = B^T A^T, with what lies in memory:
+  // r columns, leading dimension c. So each product is stated transposed, (A B)^T = B^T A^T, of what lies in memory; x'
+  // is the loss's gradient with respect to x:
   //
-  //   values  = input  weight      values^T  (out, rows) = weight^T (out, in)  as it lies * input^T (in, rows) as it
-  //   lies weight' = input^T deltas     weight'^T (out, in)   = deltas^T (out, rows) as it lies * input  (rows, in)
-  //   transposed input'  = deltas weight^T    input'^T  (in, rows)  = weight   (in, out)   transposed * deltas^T (out,
-  //   rows) as it lies
+  // - values = input weight: values^T (out, rows) = weight^T (out, in) * input^T (in, rows), both as they lie;
+  // - weight' = input^T deltas: weight'^T (out, in) = deltas^T (out, rows) as it lies * input (rows, in) transposed;
+  // - input' = deltas weight^T: input'^T (in, rows) = weight (in, out) transposed * deltas^T (out, rows) as it lies.
   //
-  // where x' is the loss's gradient with respect to x. Leading dimensions: `out` of weight, values and deltas, `in` of
-  // input and its gradient.
+  // Leading dimensions: `out` of weight, values and deltas, `in` of input and its gradient.
   void forward(const float* x, std::size_t rows) {
     const float* input = x;
     for (std::size_t i = 0; i < layers_.size(); ++i) {

@@ -34,6 +34,7 @@ host& here() {
     own.life = m.life;
     own.own_streams.clear();
     own.last_error = cudaSuccess;
+    own.capture_mode = cudaStreamCaptureModeGlobal;
     if (own.device >= m.with.devices) own.device = 0;
   }
   return own;

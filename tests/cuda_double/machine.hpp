@@ -61,6 +61,7 @@ struct stream {
   const void* captured_by = nullptr;
   bool capture_origin = false;
   bool capture_invalid = false;
+  bool capture_is_global = false;  // forbids to other threads, too, what is unsafe
 };
 
 struct event {
@@ -84,6 +85,7 @@ struct host {
   int device = 0;
   bool device_is_set = false;
   cudaError_t last_error = cudaSuccess;
+  cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   std::map<int, stream*> own_streams;  // the per-thread default ones
   ~host();
 };

@@ -29,7 +29,9 @@ class call {
     }
     if (m.dead != cudaSuccess) error_ = m.dead;
     if (of == makes && m.hot) m.wrong(std::string(name) + " on the hot path: it waits for the device, or allocates");
-    if (of == makes) refuse_in_capture();
+    // What is unsafe while something is captured.
+    if (of == makes || std::string_view(name) == "cudaEventQuery" || std::string_view(name) == "cudaStreamQuery")
+      refuse_in_capture();
   }
   cudaError_t error() const { return error_; }
   cudaError_t give(cudaError_t code) {
@@ -41,10 +43,12 @@ class call {
     all().wrong(std::string(name_) + ": " + why);
     return give(code);
   }
-  /// A thread that captures may not do this: the capture is void.
+  /// A thread that captures may not do this, and no other whose mode is the global one while a capture's is: the
+  /// capture is void.
   void refuse_in_capture() {
     for (stream* one : all().streams)
-      if (one->capture != nullptr && one->captured_by == &here()) {
+      if (one->capture != nullptr && (one->captured_by == &here() ||
+                                      (one->capture_is_global && here().capture_mode == cudaStreamCaptureModeGlobal))) {
         one->capture_invalid = true;
         if (error_ == cudaSuccess) error_ = cudaErrorStreamCaptureUnsupported;
       }
@@ -184,6 +188,7 @@ cudaError_t begin_capture(const char* name, cudaStream_t handle, cudaStreamCaptu
   on->capture->device = on->device;
   on->captured_by = &here();
   on->capture_origin = true;
+  on->capture_is_global = mode == cudaStreamCaptureModeGlobal;
   on->capture_invalid = false;
   return cudaSuccess;
 }
@@ -200,6 +205,8 @@ cudaError_t end_capture(const char* name, cudaStream_t handle, cudaGraph_t* out,
       one->capture = nullptr;
       one->capture_origin = one->capture_invalid = false;
     }
+  for (event* one : m.events)
+    if (one->captured == made) one->captured = nullptr;
   *out = nullptr;
   if (now.error() != cudaSuccess || invalid) {
     delete made;
@@ -282,6 +289,11 @@ cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= all().with.devices) return now.refuse(cudaErrorInvalidDevice, "there is no such device");
   here().device = device;
   all().contexts.insert(device);
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  DOUBLE_BEGIN("cudaThreadExchangeStreamCaptureMode", asks);
+  std::swap(*mode, here().capture_mode);
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {

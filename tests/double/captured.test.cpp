@@ -9,6 +9,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -136,7 +137,71 @@ TEST(captured, what_cannot_be_captured_is_an_error_that_says_so_and_the_stream_w
   EXPECT_EQ(what.ids, (std::vector<std::uint64_t>{0, 1, 2, 3}));
 }
 
-TEST(captured, the_legacy_stream_is_refused_and_other_threads_are_not_disturbed) {
+TEST(captured, a_capture_of_the_applications_own_is_not_voided_by_readers_that_ask_meanwhile) {
+  for (const auto mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}) {
+    cuda_double::reset({.eagerness = 0});
+    const samples<> data{23};
+    const watched_device device(0);
+    const auto own = device.make_stream();
+    auto feed = (data | penstock::partition({.shuffle = shuffle::none}) | penstock::read({.readers = 2}) |
+                 penstock::batch(4) | penstock::transfer(device, {.depth = 2, .host_depth = 1}))
+                    .start();
+    cuda_double::hold_all();
+    auto first = feed.next();
+    ASSERT_EQ(cudaStreamBeginCapture(own.view(), mode), cudaSuccess);
+    // The readers ask whether the first copy is done, which it is not.
+    const std::uint64_t asked = cuda_double::calls("cudaEventQuery");
+    while (cuda_double::calls("cudaEventQuery") < asked + 3) std::this_thread::yield();
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(own.view(), &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    cuda_double::resume_all();
+    EXPECT_EQ(take(first).indices, (std::vector<std::uint64_t>{0, 1, 2, 3}));
+    auto second = feed.next();
+    EXPECT_EQ(take(second).indices, (std::vector<std::uint64_t>{4, 5, 6, 7}));
+    cuda_double::take_faults();  // a capture in the global mode is the application's own
+  }
+}
+
+TEST(captured, a_batch_that_is_let_go_in_a_capture_is_an_error_and_no_copy_is_captured) {
+  const samples<> data{23};
+  const watched_device device(0);
+  auto feed = feed_with_rates(data, device, 2, 0);
+  auto first = feed.next(), second = feed.next();
+  seen what;
+  penstock::captured step([&](auto& batch) {
+    look(batch, what);
+    first.release();
+  });
+  step(second);
+  second.release();
+  EXPECT_NE(error_of([&] {
+              for (int i = 0; i < 3; ++i) feed.next().release();
+            }).find("let go while its stream is captured"),
+            std::string::npos);
+  EXPECT_EQ(epoch_of(feed, 1), planned(23, {.how = shuffle::none}, 1)) << "begun anew it is as good as new";
+  EXPECT_EQ(what.ids, (std::vector<std::uint64_t>{4, 5, 6, 7}));
+}
+
+TEST(captured, a_librarys_own_exception_about_a_void_capture_is_explained_too) {
+  const samples<> data{23};
+  const watched_device device(0);
+  auto feed = feed_with_rates(data, device, 2, 0);
+  auto batch = feed.next();
+  penstock::captured step([&](auto& on) {
+    if (cudaStreamQuery(on.stream()) != cudaSuccess) throw std::runtime_error("the library's");
+  });
+  try {
+    step(batch);
+    FAIL();
+  } catch (const penstock::error& caught) {
+    EXPECT_NE(std::string(caught.what()).find("what a CUDA graph cannot hold"), std::string::npos) << caught.what();
+    EXPECT_THROW(caught.rethrow_cause(), std::runtime_error);
+  }
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST(captured, the_legacy_stream_is_refused) {
   cuda_double::reset({.legacy_is_named = true});
   const samples<> data{23};
   const watched_device device(0);

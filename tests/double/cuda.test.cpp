@@ -308,6 +308,28 @@ TEST(cuda, results_that_nobody_reads_are_not_freed_under_their_copy) {
   stream.view().synchronize();
 }
 
+TEST(cuda, results_whose_end_nobody_can_tell_keep_their_memory_and_hang_nothing) {
+  for (const bool refused : {true, false}) {
+    cuda_double::reset();
+    cuda_double::expect_some_alive();
+    const cuda_device device(0);
+    const auto stream = device.make_stream();
+    const auto memory = device.allocate(sizeof(float));
+    testing::internal::CaptureStderr();
+    {
+      results<float, cuda_device> losses(device, {.timeout = 1ms});
+      cuda_double::hold(stream.view());
+      losses.enqueue(reinterpret_cast<const float*>(memory.data()), stream.view());
+      if (refused) cuda_double::fail("cudaEventQuery", 1, cudaErrorInvalidValue);
+    }
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(says(told, "nobody can tell whether results still come back")) << told;
+    EXPECT_EQ(cuda_double::alive(), "1 blocks of memory, 1 pinned blocks, 1 streams");
+    cuda_double::resume(stream.view());
+    stream.view().synchronize();
+  }
+}
+
 TEST(cuda, results_refuse_bad_options) {
   const cuda_device device(0);
   EXPECT_THROW((results<float, cuda_device>(device, {.size = 0})), std::invalid_argument);

@@ -314,6 +314,7 @@ TEST_P(fault_sweep, a_lost_device_ends_the_run_and_a_fresh_process_is_clean) {
       if (seen.thrown) {
         EXPECT_EQ(seen.thrown->code, cudaErrorIllegalAddress) << seen.thrown->message;
         EXPECT_EQ(seen.thrown->message.find("application"), std::string::npos) << seen.thrown->message;
+        EXPECT_FALSE(seen.thrown->call.empty());
       } else {
         EXPECT_NE(seen.log, "");
       }

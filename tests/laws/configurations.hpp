@@ -57,7 +57,9 @@ struct cuda;
 #endif
 
 /// The typed suites' types and how they are named.
-#if PENSTOCK_TEST_CUDA_DOUBLE
+#if PENSTOCK_TEST_CUDA_DOUBLE && defined(__SANITIZE_ADDRESS__)
+using devices = testing::Types<cpu, cuda>;  // which takes the same ways as the modelled one
+#elif PENSTOCK_TEST_CUDA_DOUBLE
 using devices = testing::Types<cpu, modelled, cuda>;
 #elif PENSTOCK_TEST_CUDA
 using devices = testing::Types<cuda>;

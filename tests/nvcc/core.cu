@@ -2,6 +2,8 @@
 // The host core in a .cu file: every header of it together, and pipelines of it, which run on the CPU.
 #include "core_headers.hpp"
 
+#include <cuda/stream_ref>
+
 #include <cstdint>
 #include <cstdio>
 #include <ranges>
@@ -16,6 +18,9 @@ void expect(bool right, const char* what) {
   if (!right) std::printf("FAILED: %s\n", what);
   failures += !right;
 }
+
+/// A stream goes into libcu++ as it is.
+[[maybe_unused]] cuda::stream_ref reference_to(penstock::cuda_stream_view stream) { return stream; }
 
 /// Kernels draw random numbers and read views that batches give.
 __global__ void augment(penstock::tensor_view<float, 2, penstock::device_memory> x,

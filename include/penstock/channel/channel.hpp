@@ -280,6 +280,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     if constexpr (separate) {
       device_twin& back = twins_[index];
       try {
+        if constexpr (requires { device_.check_not_captured(work_view_); }) device_.check_not_captured(work_view_);
         for (auto& stream : back.streams) {
           if (!stream) break;
           device_.record(back.other, *stream);

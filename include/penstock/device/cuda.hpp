@@ -29,7 +29,8 @@ struct cuda_options {
   std::size_t pinned_budget = 0;  ///< bytes of host memory that may be pinned; 0: half of the machine's
   /// Mistakes that cost speed or data, and are silent otherwise, show: a batch's memory is filled with 0xFF (floats:
   /// NaN) once it was let go, behind the work on its stream, for kernels on a stream that nothing orders with it; the
-  /// first copy of pageable memory, which is no background copy, is told of on stderr. On by default in debug builds.
+  /// first copy of pageable memory, which is no background copy, is told of on stderr. On by default in debug builds
+  /// (where files of one program disagree on NDEBUG, say it).
 #if defined(NDEBUG)
   bool find_mistakes = false;
 #else
@@ -134,9 +135,24 @@ class cuda_device {
                    std::chrono::steady_clock::time_point deadline) const {
     return detail::cuda_wait([&] { return ready(recorded); }, interrupted, deadline);
   }
-  /// For threads of ours, before any other call.
-  void bind_thread() const { detail::cuda_check(cudaSetDevice(options_.device), "cudaSetDevice"); }
+  /// For threads of ours, before any other call. What they ask does not void a capture of the application's, which in
+  /// the global mode would forbid it to all threads.
+  void bind_thread() const {
+    detail::cuda_check(cudaSetDevice(options_.device), "cudaSetDevice");
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+    detail::cuda_check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
+  }
 
+  /// Throws while `on` is captured into a graph: what we enqueue there would be in the graph, and not be done.
+  void check_not_captured(stream_view on) const {
+    const detail::cuda_scope scope(options_.device, on);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    detail::cuda_check(cudaStreamIsCapturing(on, &status), "cudaStreamIsCapturing");
+    if (status != cudaStreamCaptureStatusNone)
+      throw error(
+          "a batch was let go while its stream is captured into a graph, which its memory's next copy would have "
+          "to wait for: hold it until the capture has ended");
+  }
   /// See `cuda_options::find_mistakes`.
   void poison(void* at, std::size_t bytes, stream_view on) const {
     if (!options_.find_mistakes) return;
@@ -145,6 +161,8 @@ class cuda_device {
   }
   /// Throws if a call of the application's own has left an error on this thread; leaves it there.
   void check_pending(std::string_view doing) const { detail::cuda_check_pending(doing); }
+  /// The thread's last error says that the device is lost for this process.
+  bool is_lost() const noexcept { return cuda_error::is_sticky(cudaPeekAtLastError()); }
 
   /// "cuda 0 (NVIDIA H200)"
   std::string describe() const {

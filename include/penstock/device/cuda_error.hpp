@@ -29,6 +29,12 @@ class cuda_error : public error {
   static bool is_sticky(cudaError_t code) noexcept {
     switch (code) {
       case cudaErrorECCUncorrectable:
+      case cudaErrorNvlinkUncorrectable:
+#if CUDART_VERSION >= 13000
+      case cudaErrorContained:
+      case cudaErrorTensorMemoryLeak:
+#endif
+      case cudaErrorContextIsDestroyed:
       case cudaErrorIllegalAddress:
       case cudaErrorLaunchTimeout:
       case cudaErrorAssert:
@@ -79,7 +85,7 @@ inline void cuda_check_pending(std::string_view doing) {
   const cudaError_t pending = cudaPeekAtLastError();
   if (pending == cudaSuccess || pending == cudaErrorNotReady) [[likely]]
     return;
-  if (cuda_error::is_sticky(pending)) throw cuda_error(pending, concat("a lost device, found when ", doing));
+  if (cuda_error::is_sticky(pending)) throw cuda_error(pending, concat("cudaPeekAtLastError, when ", doing));
   throw cuda_error(pending, concat("an error of the application's own was pending when ", doing,
                                    " (a launch that failed, perhaps; cudaGetLastError() clears it)"));
 }

@@ -39,7 +39,8 @@ class cuda_graph {
       if (is_about_capture(caught.code())) fail(caught.code(), caught.call());
       throw;
     } catch (...) {
-      end(stream);
+      // Libraries have errors of their own for what the capture did not allow.
+      if (const cudaError_t ended = end(stream); is_about_capture(ended)) fail(ended, "cudaStreamEndCapture");
       throw;
     }
     cudaGraph_t captured = nullptr;
@@ -66,17 +67,23 @@ class cuda_graph {
     return code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread;
   }
   // Takes the stream out of a capture that came to nothing, if it still is in one, and leaves no error on the thread.
-  static void end(cudaStream_t stream) {
+  static cudaError_t end(cudaStream_t stream) {
     cudaGraph_t captured = nullptr;
     const cudaError_t code = cudaStreamEndCapture(stream, &captured);
     if (captured != nullptr) detail::cuda_log(cudaGraphDestroy(captured), "cudaGraphDestroy");
     if (code != cudaSuccess && cudaPeekAtLastError() == code) cudaGetLastError();
+    forget();
+    return code;
+  }
+  static void forget() {
+    if (is_about_capture(cudaPeekAtLastError())) cudaGetLastError();
   }
   [[noreturn]] static void fail(cudaError_t code, std::string_view call) {
-    if (cudaPeekAtLastError() == code) cudaGetLastError();
+    forget();
+    if (!is_about_capture(code)) detail::cuda_check(code, call);
     const cuda_error cause(code, call);
-    if (!is_about_capture(code)) throw cause;
     try {
+      if (std::current_exception()) throw;  // what the body threw
       throw cause;
     } catch (...) {
       throw error(
@@ -97,8 +104,8 @@ class cuda_graph {
 /// on the host happens then alone, and pointers and numbers that it passes to kernels stay as they are: what changes
 /// from step to step (its number, a learning rate) kernels read from `batch.header()`. Batches of another number of
 /// rows than the first one, the last of an epoch say, are run uncaptured. Waits and events of the feed's are outside of
-/// the graph. Graphs are made in the first steps, at most `most_graphs`; copies of this have none. One thread at a
-/// time.
+/// the graph, so no batch of the feed is let go during a capture. Graphs are made in the first steps, at most
+/// `most_graphs`; copies of this have none. One thread at a time.
 template <class Body>
 class captured {
  public:

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,15 +18,17 @@
 namespace penstock {
 
 struct results_options {
-  std::size_t size = 1;    ///< numbers of each result
-  std::size_t depth = 64;  ///< results under way or unread at once
+  std::size_t size = 1;                                         ///< numbers of each result
+  std::size_t depth = 64;                                       ///< results under way or unread at once
+  std::chrono::nanoseconds timeout = std::chrono::seconds(10);  ///< for what is under way at the end
 };
 
 /// Small results (losses, norms, counts) on their way back from a device, in the order in which they were asked for.
 ///
 /// `enqueue` copies numbers that the stream's work has made into memory of the host, behind that work, and waits for
 /// nothing; `next` gives the oldest result once it is complete, never a part of one. All memory and events are made at
-/// the start. One thread at a time. Ends by waiting for what is under way.
+/// the start. One thread at a time. Ends by waiting for what is under way; on a device that does not answer in time the
+/// memory is left to it.
 ///
 ///     penstock::results<float, Device> losses(device);
 ///     losses.enqueue(loss, batch.stream(), batch.step());
@@ -53,11 +56,9 @@ class results {
   results(const results&) = delete;
   results& operator=(const results&) = delete;
   ~results() {
-    try {
-      // The memory is not freed under a copy. On a device that fails there are none any more.
-      while (taken_ != enqueued_) wait_for(taken_++);
-    } catch (...) {
-    }
+    if (arrived()) return;
+    std::fputs("penstock: nobody can tell whether results still come back; their memory is not freed\n", stderr);
+    new host_memory(std::move(*memory_));
   }
 
   /// Asks for the `size` numbers at `from`, in the device's memory, as they are when the stream gets there; `step`
@@ -112,14 +113,24 @@ class results {
     const std::size_t place = taken_++ % options_.depth;
     return {slots_[place].step, {at(place), options_.size}};
   }
-  void wait_for(std::uint64_t number) {
-    device_.wait(
-        slots_[number % options_.depth].arrived, [] { return false; }, std::chrono::steady_clock::time_point::max());
+  bool arrived() noexcept {
+    try {
+      const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
+      const auto never = [] { return false; };
+      for (; taken_ != enqueued_; ++taken_)
+        if (device_.wait(slots_[taken_ % options_.depth].arrived, never, deadline) != wait_result::complete)
+          return false;
+      return true;
+    } catch (...) {
+      return false;
+    }
   }
+
+  using host_memory = decltype(std::declval<const Device&>().allocate_host(1));
 
   Device device_;
   results_options options_;
-  std::optional<decltype(std::declval<const Device&>().allocate_host(1))> memory_;
+  std::optional<host_memory> memory_;
   std::vector<slot> slots_;
   std::uint64_t enqueued_ = 0, taken_ = 0;
 };

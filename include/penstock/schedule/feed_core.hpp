@@ -203,7 +203,7 @@ class feed_core {
 
  private:
   void move_to(std::uint64_t epoch, std::uint64_t position) {
-    if (engine_->to().is_broken()) throw_broken();
+    if (engine_->to().is_broken()) throw_broken(engine_->to().broken());
     if (in_epoch_) end_epoch(steps_left_ != 0);
     if (stopped()) return;  // the loop to come ends before its first batch
     auto& turns = engine_->to().turns;
@@ -307,7 +307,7 @@ class feed_core {
     const bool in_time =
         turns.consumer.wait([&] { return is_ready() || stopped() || to.is_broken(); }, deadline_after(limit));
     if (is_ready()) return !stopped();
-    if (to.is_broken()) throw_broken();
+    if (to.is_broken()) throw_broken(to.broken());
     if (in_time) return false;
     timed_out_ = true;
     throw timeout_error(
@@ -320,7 +320,7 @@ class feed_core {
     auto& to = engine_->to();
     for (;;) {
       if (stopped()) return false;
-      if (to.is_broken()) throw_broken();
+      if (to.is_broken()) throw_broken(to.broken());
       switch (engine_->try_take(0)) {
         case take_result::taken: engine_->work(0); break;
         case take_result::fenced:
@@ -348,18 +348,31 @@ class feed_core {
                           " batches of this feed are held: let one go, or ask for more depth in "
                           "transfer, before the next is asked for"));
   }
-  // A copy's fence failed, or the slots could not be had: there is nothing to go on with.
-  [[noreturn]] void throw_broken() {
+  // A copy's fence failed, the slots could not be had, the device is lost: there is nothing to go on with.
+  [[noreturn]] void throw_broken(std::exception_ptr cause) const {
     batch_info info;
     const std::uint64_t next = engine_->to().turns.next_step();
     info.epoch = epoch_;
     info.step = engine_->is_stream() ? next - engine_->map().base() : engine_->map()(next).step;
-    throw_failure({engine_->to().broken(), {.stage = "transfer"}, 0, 1}, info);
+    throw_failure({std::move(cause), {.stage = "transfer"}, 0, 1}, info);
   }
-  // What the application's own calls have left behind is its own to deal with; the feed stays as it is.
-  void check_pending() const {
-    if constexpr (requires(const Device& device) { device.check_pending(std::string_view()); })
-      engine_->to().device().check_pending("the next batch was asked for");
+  // What the application's own calls have left behind is its own to deal with; the feed stays as it is. But with a lost
+  // device it ends.
+  void check_pending() {
+    if constexpr (requires(const Device& device) { device.check_pending(std::string_view()); }) {
+      const Device& device = engine_->to().device();
+      try {
+        device.check_pending("the next batch was asked for");
+      } catch (...) {
+        if (!device.is_lost()) throw;
+        const std::exception_ptr cause = std::current_exception();
+        try {
+          throw_broken(cause);
+        } catch (...) {
+          throw_failed();
+        }
+      }
+    }
   }
   // Recoverable: the feed stays as it is.
   struct all_held : error {

@@ -21,10 +21,12 @@ struct transfer_options {
   int depth = 3;
   /// Slots on the host, if not `depth`.
   int host_depth = 0;
-  /// A stream of the user's on which batches are consumed, in place of one of the library's own.
+  /// A stream of the user's on which batches are consumed, in place of one of the library's own. It outlives the feed
+  /// and its leases.
   std::optional<typename Device::stream_view> consumer{};
   /// Numbers of the step that kernels read from the device's memory: `[](const batch_info& at, std::span<float> to)`,
-  /// see `step_header`.
+  /// see `step_header`. Called when the copy is enqueued: ahead of the loop by up to the depth, by readers or by the
+  /// loop's thread, also for batches that are then skipped; so it looks at `at` alone.
   step_scalars scalars{};
 };
 
