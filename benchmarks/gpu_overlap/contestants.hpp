@@ -3,7 +3,6 @@
 // ours are started, once for all runs of a kind: only steps are timed.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,31 +11,13 @@
 #include <vector>
 
 #include <penstock/penstock.hpp>
+#include <turn_counter.hpp>
 
 #include "stages.hpp"
 
 namespace gpu_overlap {
 
 inline int default_depth() { return penstock::transfer_options<penstock::cuda_device>{}.depth; }
-
-/// A counter that one thread raises and another waits for: looks a while, then sleeps.
-class turn_counter {
- public:
-  void set(std::uint32_t value) {
-    value_.store(value, std::memory_order_release);
-    value_.notify_one();
-  }
-  void wait_beyond(std::uint32_t value) const {
-    for (int look = 0; look < 400; ++look) {
-      if (value_.load(std::memory_order_acquire) > value) return;
-      penstock::std_atomics::pause();
-    }
-    for (std::uint32_t seen; (seen = value_.load(std::memory_order_acquire)) <= value;) value_.wait(seen);
-  }
-
- private:
-  alignas(128) std::atomic<std::uint32_t> value_{0};
-};
 
 /// The buffers, streams and events of all that is written by hand.
 class by_hand {
@@ -122,7 +103,7 @@ class by_hand {
   outcome with_a_reader(std::uint64_t warm, std::uint64_t steps) {
     const dataset data(kind_, steps);
     sum_.forget(work_.view());
-    turn_counter go, filled, launched;
+    contest::turn_counter go, filled, launched;
     const auto depth = static_cast<std::uint32_t>(all_.size());
     const auto last = static_cast<std::uint32_t>(steps);
     std::thread reading([&] {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -12,6 +11,7 @@
 
 #include <machine.hpp>
 #include <penstock/penstock.hpp>
+#include <turn_counter.hpp>
 
 #include "stages.hpp"
 
@@ -162,31 +162,12 @@ class hand_reader {
   std::vector<std::uint64_t> indices_;
 };
 
-/// A counter that one thread raises and another waits for: looks a while, then sleeps.
-class turn_counter {
- public:
-  void set(std::uint32_t value) {
-    value_.store(value, std::memory_order_release);
-    value_.notify_one();
-  }
-  void wait_beyond(std::uint32_t value) const {
-    for (int look = 0; look < 400; ++look) {
-      if (value_.load(std::memory_order_acquire) > value) return;
-      penstock::std_atomics::pause();
-    }
-    for (std::uint32_t seen; (seen = value_.load(std::memory_order_acquire)) <= value;) value_.wait(seen);
-  }
-
- private:
-  alignas(128) std::atomic<std::uint32_t> value_{0};
-};
-
 /// By hand, with a reader thread that reads and enqueues the copy, and a loop that enqueues the kernels.
 inline outcome hand(const stage_times& times, const sizes& of, nanoseconds notice, int depth) {
   buffers own(make_device(times, notice), of.bytes(), depth);
   const dataset data(times, {of.batch, of.row, 1});
   checksum sum(of);
-  turn_counter go, copied, launched;
+  contest::turn_counter go, copied, launched;
   const auto steps = static_cast<std::uint32_t>(times.batches);
   const auto turns = static_cast<std::uint32_t>(depth);
   std::thread reading([&] {

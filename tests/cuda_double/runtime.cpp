@@ -173,6 +173,15 @@ cudaError_t query_stream(const char* name, cudaStream_t handle, bool per_thread)
   return query(now, on->last);
 }
 
+template <class Handle, class T>
+cudaError_t destroy(const char* name, Handle handle, std::set<T*> machine::* of, const char* unknown) {
+  DOUBLE_BEGIN(name, makes);
+  auto* const old = reinterpret_cast<T*>(handle);
+  if ((all().*of).erase(old) == 0) return now.refuse(cudaErrorInvalidResourceHandle, unknown);
+  delete old;
+  return cudaSuccess;
+}
+
 // ---- graphs
 
 cudaError_t begin_capture(const char* name, cudaStream_t handle, cudaStreamCaptureMode mode, bool per_thread) {
@@ -335,11 +344,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t handle) {
-  DOUBLE_BEGIN("cudaEventDestroy", makes);
-  auto* const old = reinterpret_cast<event*>(handle);
-  if (all().events.erase(old) == 0) return now.refuse(cudaErrorInvalidResourceHandle, "the event is none");
-  delete old;
-  return cudaSuccess;
+  return destroy("cudaEventDestroy", handle, &machine::events, "the event is none");
 }
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
   DOUBLE_BEGIN("cudaEventQuery", asks);
@@ -467,18 +472,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t handle, unsig
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t handle) {
-  DOUBLE_BEGIN("cudaGraphDestroy", makes);
-  auto* const old = reinterpret_cast<graph*>(handle);
-  if (all().graphs.erase(old) == 0) return now.refuse(cudaErrorInvalidResourceHandle, "the graph is none");
-  delete old;
-  return cudaSuccess;
+  return destroy("cudaGraphDestroy", handle, &machine::graphs, "the graph is none");
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle) {
-  DOUBLE_BEGIN("cudaGraphExecDestroy", makes);
-  auto* const old = reinterpret_cast<graph*>(handle);
-  if (all().executables.erase(old) == 0) return now.refuse(cudaErrorInvalidResourceHandle, "the graph is none");
-  delete old;
-  return cudaSuccess;
+  return destroy("cudaGraphExecDestroy", handle, &machine::executables, "the graph is none");
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   return launch_graph("cudaGraphLaunch", graph, stream, false);

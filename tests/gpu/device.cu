@@ -17,22 +17,9 @@
 #include <penstock/device/results.hpp>
 #include <penstock/penstock.hpp>
 
+#include "check.hpp"
+
 namespace {
-
-int failures = 0;
-
-template <class Check>
-void check(const char* name, Check&& body) {
-  std::string wrong;
-  try {
-    wrong = body();
-  } catch (const std::exception& caught) {
-    wrong = caught.what();
-  }
-  std::printf("%-6s %s%s%s\n", wrong.empty() ? "ok" : "FAILED", name, wrong.empty() ? "" : ": ", wrong.c_str());
-  std::fflush(stdout);
-  failures += !wrong.empty();
-}
 
 constexpr std::size_t width = 1000, samples = 403, size = 32, steps = 13;
 

@@ -24,23 +24,10 @@
 #include <penstock/device/cuda.cuh>
 #include <penstock/penstock.hpp>
 
+#include "check.hpp"
+
 namespace {
 
-int failures = 0;
-
-/// Runs one check, which gives what is wrong, or nothing.
-template <class Check>
-void check(const char* name, Check&& body) {
-  std::string wrong;
-  try {
-    wrong = body();
-  } catch (const std::exception& caught) {
-    wrong = caught.what();
-  }
-  std::printf("%-6s %s%s%s\n", wrong.empty() ? "ok" : "FAILED", name, wrong.empty() ? "" : ": ", wrong.c_str());
-  std::fflush(stdout);
-  failures += !wrong.empty();
-}
 /// What is wrong with a number.
 std::string compare(std::string_view what, double found, double wanted, double tolerance) {
   if (std::abs(found - wanted) <= tolerance * (1 + std::abs(wanted))) return {};

@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
+#include <penstock/channel/atomics.hpp>
+
 namespace trainer {
 namespace {
-
-using std::chrono::steady_clock;
 
 void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -18,11 +18,6 @@ void check(cublasStatus_t status, const char* call) {
 }
 void check(cudaError_t code, const char* call) {
   if (code != cudaSuccess) throw penstock::cuda_error(code, call);
-}
-
-steady_clock::time_point after(std::chrono::nanoseconds time) {
-  const auto now = steady_clock::now();
-  return time < steady_clock::time_point::max() - now ? now + time : steady_clock::time_point::max();
 }
 
 }  // namespace
@@ -46,8 +41,8 @@ cuda_calls::cuda_calls(penstock::cuda_device device, std::chrono::nanoseconds ti
 cuda_calls::~cuda_calls() {
   bool done = false;
   try {
-    done = stream().synchronize([] { return false; },
-                                after(std::min<std::chrono::nanoseconds>(timeout_, std::chrono::seconds(10)))) ==
+    done = stream().synchronize([] { return false; }, penstock::deadline_after(std::min<std::chrono::nanoseconds>(
+                                                          timeout_, std::chrono::seconds(10)))) ==
            penstock::wait_result::complete;
   } catch (...) {
   }
@@ -95,7 +90,8 @@ std::size_t cuda_calls::make_mark() {
   return events_.size() - 1;
 }
 void cuda_calls::wait(std::size_t mark) const {
-  if (device_.wait(events_[mark], [] { return false; }, after(timeout_)) != penstock::wait_result::complete)
+  if (device_.wait(
+          events_[mark], [] { return false; }, penstock::deadline_after(timeout_)) != penstock::wait_result::complete)
     throw penstock::timeout_error("the GPU did not finish a step's work in time", {.stage = "compute"});
 }
 

@@ -89,14 +89,11 @@ class lease {
   {
     return reinterpret_cast<const step_header*>(channel_->twins_[index_].memory.data());
   }
-  /// Which of the buffers this batch is in, from 0 to the depth: all its addresses are the same each time.
-  std::size_t buffer() const noexcept { return index_; }
 
   /// Where work on the batch is to be enqueued: it comes after the copy, and is waited for before the memory is reused.
   stream_view stream() const noexcept { return channel_->stream(); }
   /// Work on the batch was, or will be until it is let go, enqueued on `stream`, too. The caller has made that stream
-  /// wait for this batch's. It outlives the feed and its
-  /// leases. Four further streams at most.
+  /// wait for this batch's. It outlives the feed and its leases. Four further streams at most.
   void used_on(stream_view stream) { channel_->used_on(index_, stream); }
 
   /// Lets go at once.
