@@ -17,6 +17,7 @@ struct batch_info {
   std::uint64_t step = 0;   ///< of the epoch, from 0
   std::uint64_t first = 0;  ///< position in the epoch's order of this batch's first sample
   std::uint64_t next = 0;   ///< position after the step's last sample, over all replicas
+  std::uint64_t total = 0;  ///< real samples of the step, over all replicas; 0 where that is unknown, as for streams
   std::uint32_t count = 0;  ///< real samples
   std::uint32_t rows = 0;   ///< real samples and padding
   bool end = false;         ///< streams: there is nothing after this batch

@@ -91,7 +91,8 @@ consteval bool check_order() {
   constexpr bool fits = (Up == dataset && Down == partition) || (Up == partition && Down == read) ||
                         (Up == read && Down == batch) || (Up == batch && Down == transfer) ||
                         (Up == transfer && (Down == compute || Down == reduce)) ||
-                        (Up == compute && (Down == compute || Down == reduce));
+                        (Up == compute && (Down == compute || Down == all_reduce || Down == reduce)) ||
+                        (Up == all_reduce && (Down == compute || Down == reduce));
   constexpr auto after = [](stage_kind up) { return Up == up; };  // a comparison is explained by clang at length
   if constexpr (fits) {
     return true;
@@ -133,6 +134,10 @@ consteval bool check_order() {
     static_assert(after(batch),
                   "penstock: compute takes batches on a device, upstream gives a dataset, indices or samples: it "
                   "comes after partition, read, batch and transfer");
+  } else if constexpr (Down == all_reduce) {
+    static_assert(!after(Up),
+                  "penstock: all_reduce takes what compute returns, values in the device's memory, upstream gives no "
+                  "such: add compute(function) before all_reduce");
   } else {
     static_assert(!after(batch),
                   "penstock: reduce takes batches on a device or results of compute, upstream gives batches on "

@@ -177,6 +177,8 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
           } else if constexpr (stage_type::kind == stage_kind::compute) {
             rows.push_back(
                 {"compute", "batch's stream", "the user's function, called on the thread that runs", "its result"});
+          } else if constexpr (stage_type::kind == stage_kind::all_reduce) {
+            rows.push_back({"all_reduce", "batch's stream", "combines all ranks' values, in place", "the same values"});
           } else {
             rows.push_back({"reduce", "run's thread", "folds in step order", "one value an epoch"});
           }

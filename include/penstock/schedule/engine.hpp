@@ -211,6 +211,7 @@ class engine final : public reader_client {
     info.step = step;
     info.first = place.mine.first;
     info.next = place.next;
+    info.total = place.global;
   }
   // The last range is in: how many samples the batch has, and its padding.
   void finish(const ticket& held) noexcept {

@@ -200,6 +200,17 @@ class feed {
   void stop_when(std::stop_token token) { stop_ = std::make_unique<callback>(std::move(token), stopper{core_.get()}); }
   bool stopped() const noexcept { return core_->stopped(); }
 
+  /// For `replica::start`: epochs end where `partner` says, and it is told of them.
+  detail::feed_control& keep_in_step_with(detail::epoch_partner& partner) noexcept {
+    core_->keep_in_step_with(partner);
+    return *core_;
+  }
+  /// Of dataset, plan and batch, with the seed: what replicas have to agree on.
+  std::string identity() const {
+    const feed_state& at = core_->state();
+    return detail::concat("seed ", at.seed, ", fingerprint ", at.fingerprint);
+  }
+
   /// What observers are told of the pipeline when they are told of the beginning.
   void describe_as(std::string text) { core_->listeners().describe_as(std::move(text)); }
   /// Readers do not read past the end of epoch `number`.

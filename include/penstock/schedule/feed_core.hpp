@@ -14,6 +14,7 @@
 
 #include <penstock/schedule/audience.hpp>
 #include <penstock/schedule/engine.hpp>
+#include <penstock/schedule/epoch_partner.hpp>
 #include <penstock/schedule/state.hpp>
 
 namespace penstock::detail {
@@ -27,7 +28,7 @@ struct feed_limits {
 
 /// The consumer's side of a feed. One thread at a time; `request_stop` may come from any.
 template <class Schema, class Device>
-class feed_core {
+class feed_core final : public feed_control {
   using clock = std::chrono::steady_clock;
 
  public:
@@ -58,10 +59,18 @@ class feed_core {
 
   engine<Schema, Device>& shared() noexcept { return *engine_; }
   const engine<Schema, Device>& shared() const noexcept { return *engine_; }
-  const feed_state& state() const noexcept { return state_; }
+  const feed_state& state() const noexcept override { return state_; }
+  std::uint64_t step() const noexcept override { return step_; }
   audience& listeners() noexcept { return listeners_; }
   bool open() const noexcept { return !shut_; }
-  bool stopped() const noexcept { return stop_requested_.load(std::memory_order_acquire); }
+  bool stopped() const noexcept override { return stop_requested_.load(std::memory_order_acquire); }
+  /// Whose replicas the epochs are to be in step with; it outlives the feed, or the feed tells it of its end.
+  void keep_in_step_with(epoch_partner& partner) noexcept { partner_ = &partner; }
+  void cut(const feed_state& state) noexcept override {
+    cut_ = true;
+    state_ = state;
+    interrupt();
+  }
 
   void resume(const feed_state& from) {
     const auto same = [](std::string_view what, std::uint64_t found, std::uint64_t wanted) {
@@ -110,7 +119,7 @@ class feed_core {
     let_go();
     if (failure_) std::rethrow_exception(failure_);
     if (!in_epoch_) return false;
-    if (stopped()) return end_epoch(true), false;
+    if (stopped() || cut_) return end_epoch(true), false;
     if (steps_left_ == 0) {
       if (state_.epoch == epoch_) count_epoch();  // an epoch without a batch
       return end_epoch(false), false;
@@ -128,6 +137,7 @@ class feed_core {
     const feed_state before = state_;
     const std::uint64_t left_before = steps_left_;
     const batch_info& info = current_.info();
+    step_ = info.step;
     if (engine_->is_stream()) {
       if (info.end) steps_left_ = 0;
       const bool short_of = info.count < engine_->to().layout().capacity();
@@ -169,7 +179,7 @@ class feed_core {
     }
   }
 
-  void request_stop() noexcept {
+  void request_stop() noexcept override {
     stop_requested_.store(true, std::memory_order_release);
     engine_->stop_reads();
     engine_->to().turns.consumer.notify();
@@ -179,6 +189,7 @@ class feed_core {
   void shut() noexcept {
     if (std::exchange(shut_, true)) return;
     leave();
+    if (partner_ != nullptr) std::exchange(partner_, nullptr)->feed_ends();
     auto& turns = engine_->to().turns;
     engine_->stop_reads();
     turns.park();
@@ -205,7 +216,7 @@ class feed_core {
   void move_to(std::uint64_t epoch, std::uint64_t position) {
     if (engine_->to().is_broken()) throw_broken(engine_->to().broken());
     if (in_epoch_) end_epoch(steps_left_ != 0);
-    if (stopped()) return;  // the loop to come ends before its first batch
+    if (stopped()) return stay_out(epoch);  // the loop to come ends before its first batch
     auto& turns = engine_->to().turns;
     const bool in_place =
         running_ && !failure_ && !engine_->is_stream() && state_.epoch == epoch && state_.samples == position;
@@ -228,9 +239,17 @@ class feed_core {
     turns.open(limit);
     running_ = true;
     in_epoch_ = true;
+    cut_ = false;
+    if (partner_ != nullptr)
+      partner_->epoch_begins(epoch, engine_->is_stream() ? std::nullopt : std::optional(steps_left_));
     tell_begin();
   }
 
+  void stay_out(std::uint64_t epoch) {
+    if (partner_ == nullptr) return;
+    partner_->epoch_begins(epoch, {});
+    partner_->epoch_ends(true);
+  }
   void restart_or_fail(std::uint64_t epoch, std::uint64_t position) {
     try {
       restart(epoch, position);
@@ -424,6 +443,7 @@ class feed_core {
   void end_epoch(bool early) {
     in_epoch_ = false;
     if (early) interrupt();
+    if (partner_ != nullptr) partner_->epoch_ends(early);
     listeners_.epoch_ends();
   }
 
@@ -463,12 +483,15 @@ class feed_core {
   feed_limits limits_;
   feed_state state_;  // what was delivered
   audience listeners_;
+  epoch_partner* partner_ = nullptr;
   batch current_;
   std::exception_ptr failure_;
   std::optional<std::uint64_t> last_epoch_;
   std::uint64_t epoch_ = 0;
+  std::uint64_t step_ = 0;
   std::uint64_t steps_left_ = 0;
   bool in_epoch_ = false;
+  bool cut_ = false;      // the epoch ends before its next batch
   bool running_ = false;  // readers work from where the state is
   bool resumed_ = false;
   bool first_ = true;  // no batch since the last start

@@ -13,6 +13,7 @@
 #include <penstock/schedule/check.hpp>
 #include <penstock/schedule/feed.hpp>
 #include <penstock/schedule/make_feed.hpp>
+#include <penstock/stage/all_reduce.hpp>
 #include <penstock/stage/batch.hpp>
 #include <penstock/stage/compute.hpp>
 #include <penstock/stage/partition.hpp>
@@ -41,6 +42,9 @@ template <class Item, class Batch, class Function, class... Rest>
 struct flow<Item, Batch, compute_stage<Function>, Rest...> {
   using type = typename flow<typename compute_result<Function, Item, Batch>::type, Batch, Rest...>::type;
 };
+
+template <class Item, class Batch, class Weight, class... Rest>
+struct flow<Item, Batch, all_reduce_stage<Weight>, Rest...> : flow<Item, Batch, Rest...> {};
 
 template <class Batch, class Partition, class Read, class Collect, class Transfer, class... Rest>
 struct flow_after_transfer : flow<Batch&, Batch, Rest...> {};
@@ -174,7 +178,7 @@ consteval bool check_stage(const pipeline<Dataset, Stages...>*, const Stage*) {
 
 template <class Dataset, class... Stages, class Stage>
 consteval bool check_flow(const pipeline<Dataset, Stages...>*, const Stage*) {
-  if constexpr (Stage::kind == stage_kind::compute || Stage::kind == stage_kind::reduce) {
+  if constexpr (Stage::kind >= stage_kind::compute) {
     using batch = typename feed_maker_of<Dataset, Stages...>::feed_type::batch_type;
     using item = typename flow_after_transfer<batch, Stages...>::type;
     if constexpr (Stage::kind == stage_kind::compute) {
@@ -184,6 +188,18 @@ consteval bool check_flow(const pipeline<Dataset, Stages...>*, const Stage*) {
           "penstock: compute takes a function of what is upstream (a lease of the batch, or an earlier compute's "
           "result), but this one can be called neither with that nor with that and the batch");
       return fits;
+    } else if constexpr (Stage::kind == stage_kind::all_reduce) {
+      constexpr bool fits = is_reducible_item<item>;
+      static_assert(
+          fits,
+          "penstock: all_reduce takes values that can be changed in place, float, double or integers of 4 or 8 bytes, "
+          "with data() and size(), or a tuple of such, but upstream's compute returns something else");
+      constexpr bool weighs = std::same_as<decltype(Stage::weight), weight_by_samples> ||
+                              std::is_invocable_r_v<double, decltype(Stage::weight)&, const batch&>;
+      static_assert(weighs,
+                    "penstock: all_reduce takes a weight that is called with the batch and gives a number, but "
+                    "this one cannot be called so");
+      return fits && weighs;
     } else {
       constexpr bool fits = folds<decltype(Stage::operation), decltype(Stage::initial), item>;
       static_assert(

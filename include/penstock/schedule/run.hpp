@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/communicator/communicator.hpp>
 #include <penstock/schedule/describe.hpp>
 #include <penstock/schedule/pipeline.hpp>
 
@@ -20,6 +21,7 @@ struct run_options {
   std::uint64_t epochs = 1;            ///< of the whole run, those before a resume included
   std::stop_token stop{};              ///< ends the run at the next batch
   std::optional<feed_state> resume{};  ///< where to go on
+  replica_options replicas{};          ///< of a run over a world
 };
 
 /// What a run gave.
@@ -62,31 +64,60 @@ struct reduced_type<pipeline<Dataset, Stages...>> {
   using type = typename value<std::tuple_element_t<sizeof...(Stages) - 1, std::tuple<Stages...>>>::type;
 };
 
-/// Carries one batch through the computes and into the reduce.
-template <std::size_t I, class Stages, class Item, class Batch, class Accumulator>
-void drive(Stages& stages, Item&& item, Batch& batch, Accumulator& accumulator) {
+template <class Pipeline>
+inline constexpr bool reduces_over_ranks = false;
+template <class Dataset, class... Stages>
+inline constexpr bool reduces_over_ranks<pipeline<Dataset, Stages...>> =
+    ((Stages::kind == stage_kind::all_reduce) || ...);
+
+/// A run of one rank, which has nobody to reduce with.
+struct alone {
+  template <class Pipeline>
+  auto start(const Pipeline& work) {
+    const world where = std::get<0>(work.stages()).options.world;
+    if (reduces_over_ranks<Pipeline> && where.size != 1)
+      reject_option("partition", "world", concat("rank ", where.rank, " of ", where.size),
+                    "rank 0 of 1 in a run of one rank: run(world, make_pipeline) runs all");
+    return work.start();
+  }
+  std::uint64_t rank() const noexcept { return 0; }
+  template <class Stage, class Batch, class Item>
+  bool all_reduce(const Stage&, const Batch&, Item&) const noexcept {
+    return true;
+  }
+};
+
+/// Carries one batch through the computes and into the reduce. False if it does not count, as all ranks know.
+template <std::size_t I, class Rank, class Stages, class Item, class Batch, class Accumulator>
+bool drive(Rank& rank, Stages& stages, Item&& item, Batch& batch, Accumulator& accumulator) {
   if constexpr (I < std::tuple_size_v<Stages>) {
     auto& stage = std::get<I>(stages);
-    if constexpr (std::remove_cvref_t<decltype(stage)>::kind == stage_kind::reduce) {
+    constexpr stage_kind kind = std::remove_cvref_t<decltype(stage)>::kind;
+    if constexpr (kind == stage_kind::reduce) {
       call_reduce(stage.operation, accumulator, std::forward<Item>(item));
+    } else if constexpr (kind == stage_kind::all_reduce) {
+      return rank.all_reduce(stage, batch, item) &&
+             drive<I + 1>(rank, stages, std::forward<Item>(item), batch, accumulator);
     } else if constexpr (std::is_void_v<decltype(call_compute(stage.function, std::forward<Item>(item), batch))>) {
       call_compute(stage.function, std::forward<Item>(item), batch);
-      drive<I + 1>(stages, batch, batch, accumulator);
+      return drive<I + 1>(rank, stages, batch, batch, accumulator);
     } else {
-      drive<I + 1>(stages, call_compute(stage.function, std::forward<Item>(item), batch), batch, accumulator);
+      return drive<I + 1>(rank, stages, call_compute(stage.function, std::forward<Item>(item), batch), batch,
+                          accumulator);
     }
   }
+  return true;
 }
 
-/// See `penstock::run`.
-template <class Dataset, class... Stages, class... Observers>
-auto drive_all(pipeline<Dataset, Stages...> work, const run_options& options, Observers&&... observers) {
+/// See `penstock::run`. Observers are told by the first rank.
+template <class Rank, class Dataset, class... Stages, class... Observers>
+auto drive_all(Rank&& rank, pipeline<Dataset, Stages...> work, const run_options& options, Observers&&... observers) {
   using value_type = typename reduced_type<pipeline<Dataset, Stages...>>::type;
   constexpr bool reduces = !std::is_void_v<value_type>;
   run_result<value_type> result;
 
-  auto feed = work.start();
-  (feed.observe(std::forward<Observers>(observers)), ...);
+  auto feed = rank.start(work);
+  if (rank.rank() == 0) (feed.observe(std::forward<Observers>(observers)), ...);
   // A stream would be drawn from to be described.
   if constexpr (sizeof...(Observers) > 0 && !is_stream<std::remove_const_t<Dataset>>) feed.describe_as(describe(work));
   if (options.resume) feed.resume(*options.resume);
@@ -104,8 +135,7 @@ auto drive_all(pipeline<Dataset, Stages...> work, const run_options& options, Ob
     for (std::uint64_t epoch = feed.state().epoch; epoch < options.epochs && !feed.stopped(); ++epoch) {
       auto accumulator = initial();
       for (auto& batch : feed.epoch(epoch)) {
-        drive<4>(work.stages(), batch, batch, accumulator);
-        ++result.steps;
+        if (drive<4>(rank, work.stages(), batch, batch, accumulator)) ++result.steps;
       }
       if constexpr (reduces)
         if (feed.state().epoch > epoch)
@@ -136,7 +166,7 @@ auto run(pipeline<Dataset, Stages...> work, run_options options = {}, Observers&
       "penstock: run() needs a pipeline that reaches transfer(device), and mostly compute or reduce after it; this "
       "one gives no batches");
   if constexpr (feeds)
-    return detail::drive_all(std::move(work), options, std::forward<Observers>(observers)...);
+    return detail::drive_all(detail::alone{}, std::move(work), options, std::forward<Observers>(observers)...);
   else
     return detail::rejected{};
 }

@@ -8,10 +8,11 @@
 namespace penstock {
 
 /// The stages in the order in which data passes them.
-enum class stage_kind { dataset, partition, read, batch, transfer, compute, reduce };
+enum class stage_kind { dataset, partition, read, batch, transfer, compute, all_reduce, reduce };
 
 constexpr std::string_view name_of(stage_kind kind) {
-  constexpr std::string_view names[] = {"dataset", "partition", "read", "batch", "transfer", "compute", "reduce"};
+  constexpr std::string_view names[] = {"dataset",  "partition", "read",       "batch",
+                                        "transfer", "compute",   "all_reduce", "reduce"};
   return names[static_cast<int>(kind)];
 }
 

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/channel/atomics.hpp>
+#include <penstock/channel/gate.hpp>
+#include <penstock/communicator/communicator.hpp>
+
+namespace penstock::detail {
+
+/// Where the ranks of one process meet: each leaves something at its seat, and sees the others' once all have come.
+///
+/// Seats come in pairs that are used in turn. A rank that is one meeting ahead writes to the other one, and nobody is
+/// two ahead, so that what was left is there until all have come to the next meeting but one. One thread a rank;
+/// `abort` from any.
+template <class Seat>
+class rendezvous {
+ public:
+  /// `spins`: see `gate`.
+  explicit rendezvous(std::uint64_t size, std::uint32_t spins) : size_(size), ranks_(std::make_unique<one[]>(size)) {
+    gate_.set_spins(spins);
+  }
+
+  std::uint64_t size() const noexcept { return size_; }
+  /// To be filled before `meet`; another one each time.
+  Seat& seat(std::uint64_t rank) noexcept { return ranks_[rank].seats[next(rank) & 1]; }
+
+  /// Comes to the next meeting, and waits for all others, at most `timeout` if that is given. Returns the meeting's
+  /// number, for `at`. Throws `replica_error` if the ranks do not all come.
+  std::uint64_t meet(std::uint64_t rank, std::optional<std::chrono::nanoseconds> timeout, std::uint64_t epoch,
+                     std::uint64_t step) {
+    throw_if_aborted();
+    const std::uint64_t meeting = next(rank) + 1;
+    ranks_[rank].come.store(meeting, std::memory_order_release);
+    gate_.notify();
+    const auto deadline = timeout ? deadline_after(*timeout) : no_deadline;
+    const bool in_time =
+        gate_.wait([&] { return all_came(meeting) || aborted_.load(std::memory_order_acquire); }, deadline);
+    if (all_came(meeting)) return meeting;
+    if (!in_time) {
+      std::string missing;
+      std::uint64_t first = size_;
+      for (std::uint64_t r = 0; r < size_; ++r) {
+        if (came(r, meeting)) continue;
+        if (first == size_) first = r;
+        missing += concat(missing.empty() ? "rank " : ", rank ", r);
+      }
+      if (first != size_)
+        abort(first, {.stage = "all_reduce", .epoch = epoch, .step = step},
+              concat(missing, " did not come within ", timeout->count() / 1'000'000, " ms, as seen by rank ", rank));
+    }
+    throw_if_aborted();
+    return meeting;
+  }
+  /// What `rank` left at a meeting that all have come to.
+  const Seat& at(std::uint64_t meeting, std::uint64_t rank) const noexcept {
+    return ranks_[rank].seats[(meeting - 1) & 1];
+  }
+
+  void abort(std::uint64_t rank, provenance where, std::string problem) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!cause_) cause_.emplace(rank, std::move(problem), std::move(where));
+      aborted_.store(true, std::memory_order_release);
+    }
+    gate_.notify();
+  }
+  void throw_if_aborted() const {
+    if (!aborted_.load(std::memory_order_acquire)) return;
+    const std::scoped_lock lock(mutex_);
+    throw *cause_;
+  }
+
+ private:
+  struct alignas(cache_line) one {
+    std::atomic<std::uint64_t> come{0};  // how many meetings this rank has come to
+    Seat seats[2];
+  };
+
+  std::uint64_t next(std::uint64_t rank) const noexcept { return ranks_[rank].come.load(std::memory_order_relaxed); }
+  bool came(std::uint64_t rank, std::uint64_t meeting) const noexcept {
+    return ranks_[rank].come.load(std::memory_order_acquire) >= meeting;
+  }
+  bool all_came(std::uint64_t meeting) const noexcept {
+    for (std::uint64_t rank = 0; rank < size_; ++rank)
+      if (!came(rank, meeting)) return false;
+    return true;
+  }
+
+  std::uint64_t size_;
+  std::unique_ptr<one[]> ranks_;
+  gate<> gate_;
+  std::atomic<bool> aborted_{false};
+  mutable std::mutex mutex_;
+  std::optional<replica_error> cause_;
+};
+
+}  // namespace penstock::detail

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <penstock/schedule/state.hpp>
+
+namespace penstock::detail {
+
+/// A feed as what keeps its epochs in step with those of other replicas sees it.
+class feed_control {
+ public:
+  virtual const feed_state& state() const noexcept = 0;
+  /// Of the batch that was given last.
+  virtual std::uint64_t step() const noexcept = 0;
+  virtual bool stopped() const noexcept = 0;
+  /// The epoch ends before its next batch, and the feed stands where `state` says.
+  virtual void cut(const feed_state& state) noexcept = 0;
+  virtual void request_stop() noexcept = 0;
+
+ protected:
+  ~feed_control() = default;
+};
+
+/// What keeps a feed's epochs in step with other replicas'; called on the thread that consumes the feed.
+class epoch_partner {
+ public:
+  /// `steps`: of the epoch; unknown for streams.
+  virtual void epoch_begins(std::uint64_t epoch, std::optional<std::uint64_t> steps) = 0;
+  /// By its last batch, or before.
+  virtual void epoch_ends(bool early) = 0;
+  /// The feed is no more.
+  virtual void feed_ends() noexcept = 0;
+
+ protected:
+  ~epoch_partner() = default;
+};
+
+}  // namespace penstock::detail
