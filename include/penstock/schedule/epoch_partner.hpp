@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include <penstock/schedule/state.hpp>
 
@@ -26,8 +25,10 @@ class feed_control {
 /// What keeps a feed's epochs in step with other replicas'; called on the thread that consumes the feed.
 class epoch_partner {
  public:
-  /// `steps`: of the epoch; unknown for streams.
-  virtual void epoch_begins(std::uint64_t epoch, std::optional<std::uint64_t> steps) = 0;
+  /// `planned`: the number of steps is known, and equal on all ranks.
+  virtual void epoch_begins(std::uint64_t epoch, bool planned) = 0;
+  /// A stream that has run dry gives empty batches, until the epoch is cut.
+  virtual bool goes_on_dry() const noexcept = 0;
   /// By its last batch, or before.
   virtual void epoch_ends(bool early) = 0;
   /// The feed is no more.

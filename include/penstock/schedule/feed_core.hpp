@@ -139,10 +139,13 @@ class feed_core final : public feed_control {
     const batch_info& info = current_.info();
     step_ = info.step;
     if (engine_->is_stream()) {
-      if (info.end) steps_left_ = 0;
-      const bool short_of = info.count < engine_->to().layout().capacity();
+      const bool goes_on = partner_ != nullptr && partner_->goes_on_dry();
+      if (info.end && !goes_on) steps_left_ = 0;
+      const bool dropped =
+          info.end && info.count != 0 && limits_.drop_short && info.count < engine_->to().layout().capacity();
+      if (dropped && goes_on) return fetch();  // what follows is empty
       state_.samples += info.count;
-      if (info.end && (info.count == 0 || (limits_.drop_short && short_of))) {
+      if (!goes_on && info.end && (info.count == 0 || dropped)) {
         count_epoch();
         let_go();
         return end_epoch(false), false;
@@ -240,14 +243,13 @@ class feed_core final : public feed_control {
     running_ = true;
     in_epoch_ = true;
     cut_ = false;
-    if (partner_ != nullptr)
-      partner_->epoch_begins(epoch, engine_->is_stream() ? std::nullopt : std::optional(steps_left_));
+    if (partner_ != nullptr) partner_->epoch_begins(epoch, !engine_->is_stream());
     tell_begin();
   }
 
   void stay_out(std::uint64_t epoch) {
     if (partner_ == nullptr) return;
-    partner_->epoch_begins(epoch, {});
+    partner_->epoch_begins(epoch, !engine_->is_stream());
     partner_->epoch_ends(true);
   }
   void restart_or_fail(std::uint64_t epoch, std::uint64_t position) {
