@@ -118,6 +118,7 @@ class lockstep final : public epoch_partner {
   }
   /// Outside the steps: all ranks' words, at once.
   words meet(words mine, meeting what, std::span<const reduce_buffer> buffers, stream_view on, double total) {
+    check_usable();
     settle_debts();
     drain();
     describe(mine, static_cast<std::uint64_t>(what), buffers);
@@ -275,9 +276,15 @@ class lockstep final : public epoch_partner {
 
   // ---- steps
 
+  void check_usable() const {
+    check_thread();
+    if (failed_)
+      throw error("replica: the run has ended by an error that was caught: there is nobody to exchange values with",
+                  where());
+  }
   // False if the loop has ended already, and this is the rest of its last turn.
   bool begin_step(const batch_info& info) {
-    check_thread();
+    check_usable();
     if (control_ == nullptr)
       throw error("replica: all_reduce outside an epoch: the feed is to be made by replica.start(pipeline)");
     if (!in_epoch_ || ended_) return false;
@@ -350,6 +357,7 @@ class lockstep final : public epoch_partner {
         over_ = true;
         stopped_by_ = all.rank_of(words::stopping);
       }
+      if (all.has(words::dry)) end_dry();
       if (control_ != nullptr) {
         control_->cut(confirmed_);
         if (over_) control_->request_stop();
@@ -360,13 +368,16 @@ class lockstep final : public epoch_partner {
     confirmed_ = of->behind;
     if (all.sums[words::weight] > 0) ++steps_;
     if (!planned_ && all.sums[words::with_data] == 0) {
-      // Every rank's stream has run dry.
       ended_ = true;
-      confirmed_.epoch = epoch_ + 1;
-      confirmed_.samples = 0;
+      end_dry();
       if (control_ != nullptr) control_->cut(confirmed_);
     }
     return true;
+  }
+  // The epoch has ended as streams have: the next one is what there is to go on with.
+  void end_dry() noexcept {
+    confirmed_.epoch = epoch_ + 1;
+    confirmed_.samples = 0;
   }
   void drain() {
     while (judged_ != begun_) judge_next();
@@ -375,9 +386,10 @@ class lockstep final : public epoch_partner {
   // ---- taking part without a batch
 
   // Until all have seen that this rank `says` so.
-  void join(words::maximum says) {
+  void join(words::maximum says, bool dry = false) {
     words mine;
     mine.maxima[says] = words::named(rank());
+    if (dry) mine.maxima[words::dry] = 1;
     while (!ended_) {
       if (begun_ - judged_ > lag_) judge_next();
       if (ended_) break;
@@ -423,7 +435,7 @@ class lockstep final : public epoch_partner {
     } else if (planned_) {
       drain();
     } else {
-      join(words::leaving);
+      join(words::leaving, true);
     }
   }
   bool goes_on_dry() const noexcept override { return uneven_ == uneven::join; }
