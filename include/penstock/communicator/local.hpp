@@ -84,8 +84,7 @@ class local_communicator {
         detail::reduce_range<decltype(element)>(buffers_, weights_, total, shape[b].how, first, last);
       });
     }
-    // Each has written to the others' buffers.
-    group_->meet(rank_, options_.timeout, one.epoch, one.step);
+    group_->meet_again(rank_);
   }
   control_words words_of(std::uint64_t) const noexcept { return words_; }
 

@@ -62,6 +62,14 @@ class rendezvous {
     throw_if_aborted();
     return meeting;
   }
+  /// The next meeting of ranks that have all come to one and are at each other's memory: none leaves before all are done,
+  /// whatever happens, as nobody is out in a user's code.
+  void meet_again(std::uint64_t rank) noexcept {
+    const std::uint64_t meeting = next(rank) + 1;
+    ranks_[rank].come.store(meeting, std::memory_order_release);
+    gate_.notify();
+    gate_.wait([&] { return all_came(meeting); });
+  }
   /// What `rank` left at a meeting that all have come to.
   const Seat& at(std::uint64_t meeting, std::uint64_t rank) const noexcept {
     return ranks_[rank].seats[(meeting - 1) & 1];
