@@ -69,9 +69,7 @@ class lockstep final : public epoch_partner {
         lag_(Communicator::immediate ? 0 : options.lag),
         thread_(std::this_thread::get_id()),
         stream_(communicator_.device().make_stream()),
-        pending_(lag_ + 1) {
-    known_.reserve(most_known);
-  }
+        pending_(lag_ + 1) {}
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
   ~lockstep() = default;
@@ -211,13 +209,6 @@ class lockstep final : public epoch_partner {
     hash ^= with + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
     return hash * 0xff51afd7ed558ccdULL;
   }
-  // Which buffer it is: they are numbered as they come first, so that another order in a later step shows.
-  std::uint64_t number_of(const reduce_buffer& one) {
-    for (std::size_t i = 0; i < known_.size(); ++i)
-      if (known_[i] == one.data) return i;
-    if (known_.size() < most_known) known_.push_back(one.data);
-    return known_.size();
-  }
   void describe(words& mine, std::uint64_t what, std::span<const reduce_buffer> buffers) {
     std::uint64_t hash = mixed(mixed(mixed(what, epoch_), step_), buffers.size());
     std::uint64_t count = 0;
@@ -227,7 +218,7 @@ class lockstep final : public epoch_partner {
         throw std::invalid_argument(
             "penstock: all_reduce: a mean of integers was asked for, wanted floats, or reduction::sum or maximum");
       hash = mixed(mixed(hash, static_cast<std::uint64_t>(one.type)), static_cast<std::uint64_t>(one.how));
-      if (what >= call_step) hash = mixed(hash, number_of(one));
+      hash = mixed(hash, one.count);
       count += one.count;
     }
     mine.describe(hash, count);
@@ -444,8 +435,6 @@ class lockstep final : public epoch_partner {
     control_ = nullptr;
   }
 
-  static constexpr std::size_t most_known = 256;
-
   Communicator communicator_;
   penstock::uneven uneven_;
   std::uint32_t lag_;
@@ -454,7 +443,6 @@ class lockstep final : public epoch_partner {
   std::vector<posted> pending_;                        // steps whose words were not looked at
   std::uint64_t begun_ = 0, judged_ = 0;
   std::uint64_t number_ = 0;
-  std::vector<const void*> known_;  // values, in the order in which they came first
   feed_control* control_ = nullptr;
   feed_state confirmed_, posted_;
   std::string own_problem_;
