@@ -64,6 +64,7 @@ concept reducible_values = requires(Values& values) {
 /// Names values and how they are reduced: `buffer(loss, reduction::sum)`. Anything with `data()` and `size()`: a
 /// vector, a span, a tensor_view of the device's memory, an Eigen matrix.
 template <class Values>
+  requires(!std::same_as<std::remove_cvref_t<Values>, reduce_buffer>)
 reduce_buffer buffer(Values&& values, reduction how = reduction::weighted_mean) {
   using element = std::remove_pointer_t<decltype(values.data())>;
   constexpr bool fits = detail::is_reducible<std::remove_const_t<element>> && !std::is_const_v<element>;

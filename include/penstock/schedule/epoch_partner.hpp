@@ -25,8 +25,10 @@ class feed_control {
 /// What keeps a feed's epochs in step with other replicas'; called on the thread that consumes the feed.
 class epoch_partner {
  public:
-  /// `planned`: the number of steps is known, and equal on all ranks.
-  virtual void epoch_begins(std::uint64_t epoch, bool planned) = 0;
+  /// Before another epoch: what is owed since the last one was left.
+  virtual void settle() = 0;
+  /// `planned`: the number of steps to come is known, `steps`, and equal on all ranks.
+  virtual void epoch_begins(std::uint64_t epoch, bool planned, std::uint64_t steps) = 0;
   /// A stream that has run dry gives empty batches, until the epoch is cut.
   virtual bool goes_on_dry() const noexcept = 0;
   /// By its last batch, or before.

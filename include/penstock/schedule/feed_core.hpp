@@ -99,14 +99,14 @@ class feed_core final : public feed_control {
   /// Begins `epoch`: where the feed stands if that is in this epoch's beginning or was resumed, else from its start.
   void begin_epoch(std::uint64_t epoch) {
     check_pending();
-    let_go();
+    end_what_was_begun();
     const bool go_on = std::exchange(resumed_, false) && state_.epoch == epoch;
     move_to(epoch, go_on ? state_.samples : 0);
   }
   /// Goes on from where the feed stands. A failure stays until an epoch is begun or a state resumed.
   void go_on() {
     check_pending();
-    let_go();
+    end_what_was_begun();
     if (failure_) std::rethrow_exception(failure_);
     resumed_ = false;
     move_to(state_.epoch, state_.samples);
@@ -216,9 +216,13 @@ class feed_core final : public feed_control {
   }
 
  private:
+  void end_what_was_begun() {
+    let_go();
+    if (in_epoch_) end_epoch(steps_left_ != 0);
+    if (partner_ != nullptr) partner_->settle();
+  }
   void move_to(std::uint64_t epoch, std::uint64_t position) {
     if (engine_->to().is_broken()) throw_broken(engine_->to().broken());
-    if (in_epoch_) end_epoch(steps_left_ != 0);
     if (stopped()) return stay_out(epoch);  // the loop to come ends before its first batch
     auto& turns = engine_->to().turns;
     const bool in_place =
@@ -243,13 +247,14 @@ class feed_core final : public feed_control {
     running_ = true;
     in_epoch_ = true;
     cut_ = false;
-    if (partner_ != nullptr) partner_->epoch_begins(epoch, !engine_->is_stream());
+    if (partner_ != nullptr) partner_->epoch_begins(epoch, !engine_->is_stream(), steps_left_);
     tell_begin();
   }
 
   void stay_out(std::uint64_t epoch) {
     if (partner_ == nullptr) return;
-    partner_->epoch_begins(epoch, !engine_->is_stream());
+    const bool planned = !engine_->is_stream();
+    partner_->epoch_begins(epoch, planned, planned ? engine_->map().steps_per_epoch() : unbounded);
     partner_->epoch_ends(true);
   }
   void restart_or_fail(std::uint64_t epoch, std::uint64_t position) {

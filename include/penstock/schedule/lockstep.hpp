@@ -108,6 +108,10 @@ class lockstep final : public epoch_partner {
   void begin_early(const batch_info& info, const step_options& options, std::span<const reduce_buffer> buffers,
                    stream_view on) {
     if (!begin_step(info)) return;
+    // Before the first exchange of a step, as who joins does.
+    if (early_ == 0) judged_early_ = {};
+    if (begun_ - judged_ > lag_) judged_early_ = judge_next();
+    if (ended_) return;
     words mine = step_words(info, options);
     describe(mine, call_step + early_, buffers);
     ++early_;
@@ -134,12 +138,14 @@ class lockstep final : public epoch_partner {
   replica_summary finish() {
     if (!failed_) {
       settle_debts();
-      if (stop_left_ && !over_) join(words::stopping);
+      const bool lagged_stop = stop_left_ && !over_ && !Communicator::immediate;
+      if (stop_left_ && !over_ && !lagged_stop) join(words::stopping);
       for (bool all_have = false; !all_have;) {
         words mine;
         mine.sums[words::finished] = 1;
         mine.maxima[words::returned] = words::named(rank());
-        const words all = post(mine, {}, any_stream(), {.patient = true});
+        if (lagged_stop) mine.maxima[words::stopping] = words::named(rank());
+        const words all = post(mine, {}, any_stream(), {.joins = lagged_stop, .patient = true});
         if (all.has(words::failing)) throw_failure(all);
         all_have = all.sums[words::finished] == static_cast<double>(size());
         if (all.has(words::stopping)) {
@@ -170,6 +176,8 @@ class lockstep final : public epoch_partner {
         return communicator_.abort(rank(), where(), detail::concat("rank ", rank(), " failed: ", own_problem_));
       ended_ = false;
       join(words::failing);
+      // It was the epoch's last step.
+      if (!ended_) communicator_.abort(rank(), where(), detail::concat("rank ", rank(), " failed: ", own_problem_));
     } catch (const replica_error&) {
       // All know, or the others have gone.
     } catch (...) {
@@ -184,6 +192,7 @@ class lockstep final : public epoch_partner {
 
  private:
   static constexpr std::uint64_t call_step = 16;
+  static constexpr std::uint64_t never = ~std::uint64_t{0};
 
   struct posted {
     std::uint64_t number = 0;
@@ -300,6 +309,7 @@ class lockstep final : public epoch_partner {
   }
   step_result end_step(const words& mine, std::span<const reduce_buffer> buffers, stream_view on, double total) {
     step_result result;
+    if (early_ != 0) result = judged_early_;
     if (begun_ - judged_ > lag_) result = judge_next();
     if (ended_) return {};
     posted_ = control_->state();
@@ -338,12 +348,13 @@ class lockstep final : public epoch_partner {
   bool judge(const words& all, const posted* of) {
     if (ended_) return false;
     if (all.has(words::failing)) {
-      ended_ = true;
+      end_epoch();
+      drain();
       throw_failure(all);
     }
     check(all);
     if (all.has(words::stopping) || all.has(words::leaving)) {
-      ended_ = true;
+      end_epoch();
       if (all.has(words::stopping)) {
         over_ = true;
         stopped_by_ = all.rank_of(words::stopping);
@@ -359,7 +370,7 @@ class lockstep final : public epoch_partner {
     confirmed_ = of->behind;
     if (all.sums[words::weight] > 0) ++steps_;
     if (!planned_ && all.sums[words::with_data] == 0) {
-      ended_ = true;
+      end_epoch();
       end_dry();
       if (control_ != nullptr) control_->cut(confirmed_);
     }
@@ -370,8 +381,23 @@ class lockstep final : public epoch_partner {
     confirmed_.epoch = epoch_ + 1;
     confirmed_.samples = 0;
   }
+  // All ranks see it by the words of the step that was judged last, and have entered, or enter, all that others may
+  // enter before they look at these.
+  void end_epoch() noexcept {
+    ended_ = true;
+    owed_ = judged_ + lag_ < end_ ? judged_ + lag_ : end_;
+  }
   void drain() {
-    while (judged_ != begun_) judge_next();
+    words mine;
+    mine.maxima[words::leaving] = words::named(rank());
+    for (;;) {
+      if (ended_ && begun_ < owed_ && begun_ - judged_ <= lag_)
+        post_joining(mine);
+      else if (judged_ != begun_)
+        judge_next();
+      else
+        return;
+    }
   }
 
   // ---- taking part without a batch
@@ -381,7 +407,7 @@ class lockstep final : public epoch_partner {
     words mine;
     mine.maxima[says] = words::named(rank());
     if (dry) mine.maxima[words::dry] = 1;
-    while (!ended_) {
+    while (!ended_ && begun_ < end_) {
       if (begun_ - judged_ > lag_) judge_next();
       if (ended_) break;
       post_joining(mine);
@@ -399,13 +425,16 @@ class lockstep final : public epoch_partner {
     join(words::leaving);
   }
 
-  void epoch_begins(std::uint64_t epoch, bool planned) override {
-    settle_debts();
+  void settle() override { settle_debts(); }
+  void epoch_begins(std::uint64_t epoch, bool planned, std::uint64_t steps) override {
     if (over_ || failed_) return;
     epoch_ = epoch;
     step_ = 0;
     early_ = 0;
     planned_ = planned;
+    // What immediate communicators exchange needs no values, so that it may meet what comes after the epoch.
+    end_ = planned && !Communicator::immediate ? begun_ + steps : never;
+    owed_ = 0;
     in_epoch_ = true;
     ended_ = false;
     confirmed_ = posted_ = control_->state();
@@ -442,6 +471,9 @@ class lockstep final : public epoch_partner {
   typename Communicator::device_type::stream stream_;  // for exchanges that have nothing to be in order with
   std::vector<posted> pending_;                        // steps whose words were not looked at
   std::uint64_t begun_ = 0, judged_ = 0;
+  std::uint64_t end_ = never;  // of what is begun in this epoch
+  std::uint64_t owed_ = 0;     // in an epoch that has ended: how much is to be begun
+  step_result judged_early_;
   std::uint64_t number_ = 0;
   feed_control* control_ = nullptr;
   feed_state confirmed_, posted_;
