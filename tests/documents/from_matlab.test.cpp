@@ -11,6 +11,7 @@
 #include <range/v3/view/zip.hpp>
 
 #include <penstock/penstock.hpp>
+#include <penstock/replicas.hpp>
 
 namespace {
 
@@ -97,6 +98,31 @@ TEST(from_matlab, gop_over_batches) {
   const auto size = [](auto& batch) { return static_cast<double>(batch.size()); };
   auto p = ds | partition() | read() | batch(256) | transfer(device) | compute(size) | reduce(0.0, std::plus<>{});
   EXPECT_EQ(run(p).value(), 1000.0);
+}
+
+TEST(from_matlab, spmd_and_what_workers_say_to_each_other) {
+  const auto ds = rows(1000);
+  std::vector<std::uint64_t> ranks(4);
+  replicas(4, [&](auto& replica) {
+    ranks[replica.rank()] = replica.size();
+    std::vector<double> x(3, 2);
+    replica.sum(x);
+    EXPECT_EQ(x[2], 8);
+    std::vector<float> parameters(2, static_cast<float>(replica.rank()));
+    replica.broadcast(0, {}, parameters);
+    EXPECT_EQ(parameters[1], 0);
+    replica.barrier();
+    auto f = replica.start(ds | partition({.world = replica}) | read() | batch({.global = 256}) | transfer(device));
+    std::size_t steps = 0;
+    for (auto& batch : f.epoch(0)) {
+      std::vector<float> gradient(2, 1), most(1, static_cast<float>(replica.rank()));
+      replica.all_reduce(batch, gradient, buffer(most, reduction::maximum));
+      EXPECT_EQ(most[0], 3);
+      ++steps;
+    }
+    EXPECT_EQ(steps, 4u);
+  });
+  EXPECT_EQ(ranks, std::vector<std::uint64_t>(4, 4));
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ class local_communicator {
     }
     if (words_.ends()) return;
     if (!words_.agree()) disagree(one, meeting);
-    if (shape.empty() || size() == 1) return;
+    if (shape.empty()) return;
 
     const double total = words_.sums[control_words::weight];
     weights_.clear();

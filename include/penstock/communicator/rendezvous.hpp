@@ -36,18 +36,20 @@ class rendezvous {
   Seat& seat(std::uint64_t rank) noexcept { return ranks_[rank].seats[next(rank) & 1]; }
 
   /// Comes to the next meeting, and waits for all others, at most `timeout` if that is given. Returns the meeting's
-  /// number, for `at`. Throws `replica_error` if the ranks do not all come.
+  /// number, for `at`. Throws `replica_error` if the ranks do not all come: then on every rank, as who comes last and
+  /// who gives up decide it by one word.
   std::uint64_t meet(std::uint64_t rank, std::optional<std::chrono::nanoseconds> timeout, std::uint64_t epoch,
                      std::uint64_t step) {
-    throw_if_aborted();
     const std::uint64_t meeting = next(rank) + 1;
     ranks_[rank].come.store(meeting, std::memory_order_release);
+    for (std::uint64_t word = word_.load(std::memory_order_relaxed);;) {
+      if ((word & aborted) != 0) throw_if_aborted();
+      if (word_.compare_exchange_weak(word, word + one_comes, std::memory_order_acq_rel, std::memory_order_relaxed))
+        break;
+    }
     gate_.notify();
-    const auto deadline = timeout ? deadline_after(*timeout) : no_deadline;
-    const bool in_time =
-        gate_.wait([&] { return all_came(meeting) || aborted_.load(std::memory_order_acquire); }, deadline);
-    if (all_came(meeting)) return meeting;
-    if (!in_time) {
+    const auto ended = [&] { return all_came(meeting) || is_aborted(); };
+    if (!gate_.wait(ended, timeout ? deadline_after(*timeout) : no_deadline)) {
       std::string missing;
       std::uint64_t first = size_;
       for (std::uint64_t r = 0; r < size_; ++r) {
@@ -56,17 +58,22 @@ class rendezvous {
         missing += concat(missing.empty() ? "rank " : ", rank ", r);
       }
       if (first != size_)
-        abort(first, {.stage = "all_reduce", .epoch = epoch, .step = step},
-              concat(missing, " did not come within ", timeout->count() / 1'000'000, " ms, as seen by rank ", rank));
+        abort_unless(
+            first, {.stage = "all_reduce", .epoch = epoch, .step = step},
+            concat(missing, " did not come within ", timeout->count() / 1'000'000, " ms, as seen by rank ", rank),
+            [&] { return all_came(meeting); });
+      else
+        gate_.wait(ended);  // the last one is on its way in
     }
-    throw_if_aborted();
+    if (!all_came(meeting)) throw_if_aborted();
     return meeting;
   }
-  /// The next meeting of ranks that have all come to one and are at each other's memory: none leaves before all are done,
-  /// whatever happens, as nobody is out in a user's code.
+  /// The next meeting of ranks that have all come to one and are at each other's memory: none leaves before all are
+  /// done, whatever happens, as nobody is out in a user's code.
   void meet_again(std::uint64_t rank) noexcept {
     const std::uint64_t meeting = next(rank) + 1;
     ranks_[rank].come.store(meeting, std::memory_order_release);
+    word_.fetch_add(one_comes, std::memory_order_acq_rel);
     gate_.notify();
     gate_.wait([&] { return all_came(meeting); });
   }
@@ -76,15 +83,10 @@ class rendezvous {
   }
 
   void abort(std::uint64_t rank, provenance where, std::string problem) {
-    {
-      const std::scoped_lock lock(mutex_);
-      if (!cause_) cause_.emplace(rank, std::move(problem), std::move(where));
-      aborted_.store(true, std::memory_order_release);
-    }
-    gate_.notify();
+    abort_unless(rank, std::move(where), std::move(problem), [] { return false; });
   }
   void throw_if_aborted() const {
-    if (!aborted_.load(std::memory_order_acquire)) return;
+    if (!is_aborted()) return;
     const std::scoped_lock lock(mutex_);
     throw *cause_;
   }
@@ -95,20 +97,35 @@ class rendezvous {
     Seat seats[2];
   };
 
+  static constexpr std::uint64_t aborted = 1, one_comes = 2;
+
   std::uint64_t next(std::uint64_t rank) const noexcept { return ranks_[rank].come.load(std::memory_order_relaxed); }
   bool came(std::uint64_t rank, std::uint64_t meeting) const noexcept {
     return ranks_[rank].come.load(std::memory_order_acquire) >= meeting;
   }
+  // Nobody comes to a meeting before all have come to the one before.
   bool all_came(std::uint64_t meeting) const noexcept {
-    for (std::uint64_t rank = 0; rank < size_; ++rank)
-      if (!came(rank, meeting)) return false;
-    return true;
+    return word_.load(std::memory_order_acquire) / one_comes >= meeting * size_;
+  }
+  bool is_aborted() const noexcept { return (word_.load(std::memory_order_acquire) & aborted) != 0; }
+  template <class Done>
+  void abort_unless(std::uint64_t rank, provenance where, std::string problem, const Done& done) {
+    {
+      const std::scoped_lock lock(mutex_);
+      std::uint64_t word = word_.load(std::memory_order_relaxed);
+      do {
+        if ((word & aborted) != 0 || done()) return;
+      } while (
+          !word_.compare_exchange_weak(word, word | aborted, std::memory_order_acq_rel, std::memory_order_relaxed));
+      cause_.emplace(rank, std::move(problem), std::move(where));
+    }
+    gate_.notify();
   }
 
   std::uint64_t size_;
   std::unique_ptr<one[]> ranks_;
   gate<> gate_;
-  std::atomic<bool> aborted_{false};
+  std::atomic<std::uint64_t> word_{0};  // how often any rank has come to any meeting, and whether none will any more
   mutable std::mutex mutex_;
   std::optional<replica_error> cause_;
 };

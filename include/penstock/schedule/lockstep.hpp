@@ -93,6 +93,7 @@ class lockstep final : public epoch_partner {
   void keep(feed_control& control) noexcept {
     control_ = &control;
     confirmed_ = control.state();
+    if (over_) control.request_stop();
   }
 
   /// Ends the step: reduces the last values of it, with its words.
@@ -101,7 +102,7 @@ class lockstep final : public epoch_partner {
     if (!begin_step(info)) return {};
     words mine = step_words(info, options);
     for (std::size_t i = 0; i < options.metrics.size(); ++i) mine.sums[words::first_metric + i] = options.metrics[i];
-    describe(mine, call_step + early_, buffers);
+    describe(mine, call_step + early_, info.next, buffers);
     return end_step(mine, buffers, on, total_of(info, options));
   }
   /// Begins to reduce values of a step that goes on.
@@ -113,17 +114,18 @@ class lockstep final : public epoch_partner {
     if (begun_ - judged_ > lag_) judged_early_ = judge_next();
     if (ended_) return;
     words mine = step_words(info, options);
-    describe(mine, call_step + early_, buffers);
+    describe(mine, call_step + early_, info.next, buffers);
     ++early_;
     const words all = post(mine, buffers, on, {.early = true, .total = total_of(info, options)});
     if constexpr (Communicator::immediate) judge(all, nullptr);
   }
-  /// Outside the steps: all ranks' words, at once.
-  words meet(words mine, meeting what, std::span<const reduce_buffer> buffers, stream_view on, double total) {
+  /// Outside the steps: all ranks' words, at once. `of` is what ranks have to agree on beside.
+  words meet(words mine, meeting what, std::uint64_t of, std::span<const reduce_buffer> buffers, stream_view on,
+             double total) {
     check_usable();
     settle_debts();
     drain();
-    describe(mine, static_cast<std::uint64_t>(what), buffers);
+    describe(mine, static_cast<std::uint64_t>(what), of, buffers);
     const words all = post(mine, buffers, on, {.total = total});
     check(all);
     if (all.has(words::stopping) || all.has(words::leaving))
@@ -218,8 +220,8 @@ class lockstep final : public epoch_partner {
     hash ^= with + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
     return hash * 0xff51afd7ed558ccdULL;
   }
-  void describe(words& mine, std::uint64_t what, std::span<const reduce_buffer> buffers) {
-    std::uint64_t hash = mixed(mixed(mixed(what, epoch_), step_), buffers.size());
+  void describe(words& mine, std::uint64_t what, std::uint64_t of, std::span<const reduce_buffer> buffers) {
+    std::uint64_t hash = mixed(mixed(mixed(mixed(what, of), epoch_), step_), buffers.size());
     std::uint64_t count = 0;
     for (const reduce_buffer& one : buffers) {
       const bool mean = one.how == reduction::weighted_mean || one.how == reduction::mean_of_sums;

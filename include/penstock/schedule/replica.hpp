@@ -117,11 +117,13 @@ class replica {
   /// Rank `root`'s values replace those of all others, such as initial parameters. On `on`, in its order.
   template <class... Values>
   void broadcast(std::uint64_t root, stream_view on, Values&&... values) {
+    if (root >= size())
+      detail::reject_option("broadcast", "root", detail::concat("rank ", root), detail::concat("less than ", size()));
     std::array<reduce_buffer, sizeof...(Values)> buffers{buffer(std::forward<Values>(values))...};
     for (auto& one : buffers) one.how = reduction::sum;
     words mine;
     mine.sums[words::weight] = rank() == root ? 1 : 0;
-    steps_.meet(mine, meeting::broadcast, buffers, on, 1);
+    steps_.meet(mine, meeting::broadcast, root, buffers, on, 1);
   }
   /// Adds numbers on the host over all ranks, in place, in the order of the ranks: results of a validation. Waits.
   void sum(std::span<double> numbers) {
@@ -130,12 +132,12 @@ class replica {
       const auto part = numbers.subspan(at, left < words::most_metrics ? left : words::most_metrics);
       words mine;
       for (std::size_t i = 0; i < part.size(); ++i) mine.sums[words::first_metric + i] = part[i];
-      const words all = steps_.meet(mine, meeting::sum, {}, steps_.any_stream(), 0);
+      const words all = steps_.meet(mine, meeting::sum, left, {}, steps_.any_stream(), 0);
       for (std::size_t i = 0; i < part.size(); ++i) part[i] = all.sums[words::first_metric + i];
     }
   }
   /// Returns when all ranks have come.
-  void barrier() { steps_.meet({}, meeting::barrier, {}, steps_.any_stream(), 0); }
+  void barrier() { steps_.meet({}, meeting::barrier, 0, {}, steps_.any_stream(), 0); }
   /// Every rank's text, by rank.
   std::vector<std::string> gather(std::string text) {
     barrier();

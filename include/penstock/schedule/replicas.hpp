@@ -55,7 +55,10 @@ rank_ending run_rank(World& world, std::size_t n, const replica_options& options
     result.summary = one->finish();
   } catch (...) {
     result.failure = std::current_exception();
-    if (one) one->fail(result.failure);
+    if (one)
+      one->fail(result.failure);
+    else
+      world.abort(n, {.stage = "replicas"}, concat("rank ", n, " failed: ", message_of(result.failure)));
     result.own = !one || one->failed_by_itself();
     if (one) result.where = one->where();
     result.where.stage = "replicas";
