@@ -5,6 +5,7 @@
 // MPI have headers of their own.
 #include <penstock/communicator/communicator.hpp>
 #include <penstock/communicator/local_world.hpp>
+#include <penstock/schedule/describe_replicas.hpp>
 #include <penstock/schedule/replica.hpp>
 #include <penstock/schedule/replicas.hpp>
 #include <penstock/schedule/run_replicas.hpp>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Law 6 and 7 with replicas: whatever one rank does, all leave at the same step, with the first cause.
 #include <memory>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <stop_token>
 #include <thread>

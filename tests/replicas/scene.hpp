@@ -54,13 +54,6 @@ struct update {
 };
 inline std::ostream& operator<<(std::ostream& out, const update& one) { return out << one.epoch << "." << one.step; }
 
-inline std::vector<update> updates_of(std::uint64_t epochs, std::uint64_t steps) {
-  std::vector<update> all;
-  for (std::uint64_t epoch = 0; epoch < epochs; ++epoch)
-    for (std::uint64_t step = 0; step < steps; ++step) all.push_back({epoch, step});
-  return all;
-}
-
 /// The error that `call` throws, as it came; none if it does not.
 template <class Error = penstock::replica_error, class Call>
 std::optional<Error> error_of(Call&& call) {
@@ -70,10 +63,6 @@ std::optional<Error> error_of(Call&& call) {
     return caught;
   }
   return {};
-}
-/// What the original exception said.
-inline std::string cause_of(const penstock::error& caught) {
-  return caught.cause() ? penstock::detail::message_of(caught.cause()) : std::string("no cause");
 }
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

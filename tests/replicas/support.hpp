@@ -7,12 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <ostream>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>

@@ -82,35 +82,6 @@ TEST(training, the_order_of_sums_is_fixed) {
   }
 }
 
-TEST(training, law_1_a_step_is_the_same_samples_for_every_number_of_ranks) {
-  const rows data{23};
-  std::map<std::uint64_t, std::set<std::uint64_t>> first;
-  for (const std::uint64_t n : worlds) {
-    std::map<std::uint64_t, std::set<std::uint64_t>> steps;
-    std::size_t samples = 0;
-    std::mutex mutex;
-    const auto summary = replicas(static_cast<int>(n), [&](auto& replica) {
-      float nothing[1] = {};
-      auto feed = replica.start(work_of(data, replica, {.global = 6}));
-      for (auto& batch : feed.epoch(0)) {
-        {
-          const std::scoped_lock lock(mutex);
-          const auto indices = batch.indices();
-          steps[batch.step()].insert(indices.begin(), indices.end());
-          samples += batch.size();
-        }
-        replica.all_reduce(batch, std::span(nothing));
-      }
-      EXPECT_EQ(feed.steps_per_epoch(), 4U);
-    });
-    EXPECT_EQ(summary.steps, 4U);
-    EXPECT_FALSE(summary.stopped);
-    EXPECT_EQ(samples, 23U);
-    if (n == 1) first = steps;
-    EXPECT_EQ(steps, first);
-  }
-}
-
 // 13 rows in steps of 6: the last one has one sample, for one rank.
 TEST(training, law_8_what_a_rank_without_samples_holds_does_not_matter) {
   const rows data{13};

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <penstock/sample/config.hpp>
+
 namespace penstock {
 
 /// What a rank says of a step beside its values: numbers that are added over the ranks, and numbers of which the
@@ -61,6 +63,15 @@ struct control_words {
   }
   /// No values are exchanged, and the step is void on every rank.
   constexpr bool ends() const noexcept { return has(failing) || has(stopping) || has(leaving) || has(returned); }
+  /// Whether the update of the step is to be made: for kernels, too, to which std::array is closed.
+  PENSTOCK_HOST_DEVICE bool counts() const noexcept {
+    const auto* const numbers = reinterpret_cast<const double*>(this);
+    const auto* const greatest = reinterpret_cast<const std::uint64_t*>(numbers + sums_end);
+    return greatest[failing] == 0 && greatest[stopping] == 0 && greatest[leaving] == 0 && greatest[returned] == 0 &&
+           numbers[weight] > 0;
+  }
+  /// Of all ranks' values, in kernels.
+  PENSTOCK_HOST_DEVICE double total_weight() const noexcept { return reinterpret_cast<const double*>(this)[weight]; }
 
   constexpr void add(const control_words& other) noexcept {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += other.sums[i];

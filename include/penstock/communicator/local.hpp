@@ -11,6 +11,7 @@
 
 #include <penstock/communicator/communicator.hpp>
 #include <penstock/communicator/host_reduce.hpp>
+#include <penstock/communicator/local_meeting.hpp>
 #include <penstock/communicator/rendezvous.hpp>
 #include <penstock/device/device.hpp>
 
@@ -58,14 +59,10 @@ class local_communicator {
     mine.joins = one.joins;
     const auto limit = one.patient ? std::nullopt : std::optional(options_.timeout);
     const std::uint64_t meeting = group_->meet(rank_, limit, one.epoch, one.step);
-    words_ = {};
-    std::span<const reduce_buffer> shape;
-    for (std::uint64_t r = 0; r < size(); ++r) {
-      words_.add(group_->at(meeting, r).words);
-      if (shape.empty() && !group_->at(meeting, r).joins) shape = group_->at(meeting, r).buffers;
-    }
+    const auto [words, shape] = detail::fold_seats(*group_, meeting);
+    words_ = words;
     if (words_.ends()) return;
-    if (!words_.agree()) disagree(one, meeting);
+    if (!words_.agree()) detail::throw_disagreement(*group_, meeting, words_, one.epoch, one.step);
     if (shape.empty()) return;
 
     const double total = words_.sums[control_words::weight];
@@ -73,13 +70,14 @@ class local_communicator {
     for (std::uint64_t r = 0; r < size(); ++r)
       weights_.push_back(group_->at(meeting, r).words.sums[control_words::weight]);
     for (std::size_t b = 0; b < shape.size(); ++b) {
+      if (size() == 1 && shape[b].how != reduction::mean_of_sums) continue;
       buffers_.clear();
       for (std::uint64_t r = 0; r < size(); ++r) {
         const auto& seat = group_->at(meeting, r);
         buffers_.push_back(b < seat.buffers.size() ? seat.buffers[b].data : nullptr);
         if (seat.joins) weights_[r] = 0;
       }
-      const auto [first, last] = part(shape[b].count);
+      const auto [first, last] = detail::part_of(shape[b].count, rank_, size());
       detail::with_element(shape[b].type, [&](auto element) {
         detail::reduce_range<decltype(element)>(buffers_, weights_, total, shape[b].how, first, last);
       });
@@ -100,37 +98,6 @@ class local_communicator {
   }
 
  private:
-  struct range {
-    std::size_t first, last;
-  };
-  // Of `count` elements; parts begin on cache lines.
-  range part(std::size_t count) const noexcept {
-    constexpr std::size_t line = 32;
-    const std::size_t lines = (count + line - 1) / line;
-    const auto cut = [&](std::uint64_t r) {
-      const std::size_t at = static_cast<std::size_t>(lines * r / size()) * line;
-      return at < count ? at : count;
-    };
-    return {cut(rank_), cut(rank_ + 1)};
-  }
-  [[noreturn]] void disagree(const exchange<stream_view>& one, std::uint64_t meeting) {
-    const std::uint64_t count = group_->at(meeting, 0).words.maxima[control_words::elements];
-    const std::uint64_t call = group_->at(meeting, 0).words.maxima[control_words::call];
-    std::uint64_t other = 0;
-    for (std::uint64_t r = 1; r < size() && other == 0; ++r) {
-      const auto& words = group_->at(meeting, r).words;
-      if (words.has(control_words::not_call) &&
-          (words.maxima[control_words::elements] != count || words.maxima[control_words::call] != call))
-        other = r;
-    }
-    const provenance where{.stage = "all_reduce", .epoch = one.epoch, .step = one.step};
-    abort(other, where,
-          detail::concat(detail::describe_disagreement(words_), " (rank 0 brings ", count, ", rank ", other, " ",
-                         group_->at(meeting, other).words.maxima[control_words::elements], " elements)"));
-    group_->throw_if_aborted();
-    throw replica_error(other, detail::describe_disagreement(words_), where);
-  }
-
   std::shared_ptr<detail::local_group> group_;
   std::uint64_t rank_;
   Device device_;

@@ -13,6 +13,9 @@
 
 #include <penstock/channel/layout.hpp>
 #include <penstock/schedule/pipeline.hpp>
+#include <penstock/schedule/readers.hpp>
+#include <penstock/schedule/threads.hpp>
+#include <penstock/stage/read.hpp>
 
 namespace penstock {
 
@@ -87,6 +90,18 @@ inline std::string describe_shuffle(const shuffle& how) {
   return concat("shuffled in blocks of ", how.block());
 }
 
+/// "4 reader threads on CPUs 0-3"; all CPUs that are allowed go without saying, unless `in_full`.
+inline std::string describe_readers(const read_options& options, bool in_full = false) {
+  const bool own = !options.shared;
+  if (own && options.readers == 0) return "consumer's thread";
+  const cpu_set cpus = own ? placed_on("read", options.cpus) : options.shared->cpus();
+  const std::uint64_t count = own ? static_cast<std::uint64_t>(options.readers) : options.shared->size();
+  std::string out = own || in_full ? concat(count, ' ') : "";
+  out += concat(own ? "" : "shared ", "reader thread", own && count == 1 ? "" : "s");
+  if (in_full || cpus != allowed_cpus()) out += concat(cpus.size() == 1 ? " on CPU " : " on CPUs ", cpus.text());
+  return out;
+}
+
 inline std::string_view describe_last(last_batch last) {
   switch (last) {
     case last_batch::drop: return "last one dropped if short";
@@ -147,11 +162,7 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
             rows.push_back({"partition", "readers", concat(order, ", seed ", stage.options.seed),
                             concat("indices for rank ", stage.options.world.rank, " of ", world_size)});
           } else if constexpr (stage_type::kind == stage_kind::read) {
-            const int count = stage.options.readers;
-            readers = stage.options.shared ? "shared reader threads"
-                      : count == 0         ? "consumer's thread"
-                      : count == 1         ? "1 reader thread"
-                                           : concat(count, " reader threads");
+            readers = detail::describe_readers(stage.options);
             const bool transformed = !std::same_as<decltype(stage.transform), no_transform>;
             rows.push_back({"read", readers, transformed ? "reads in place, transforms" : "reads in place",
                             concat("samples (", sample, ")")});

@@ -17,6 +17,8 @@ class feed_control {
   /// The epoch ends before its next batch, and the feed stands where `state` says.
   virtual void cut(const feed_state& state) noexcept = 0;
   virtual void request_stop() noexcept = 0;
+  /// The partner is no more.
+  virtual void go_alone() noexcept = 0;
 
  protected:
   ~feed_control() = default;
@@ -31,8 +33,12 @@ class epoch_partner {
   virtual void epoch_begins(std::uint64_t epoch, bool planned, std::uint64_t steps) = 0;
   /// A stream that has run dry gives empty batches, until the epoch is cut.
   virtual bool goes_on_dry() const noexcept = 0;
+  /// Such a batch was given. Throws if the loop does nothing by which the others' end could be seen.
+  virtual void gave_dry() = 0;
   /// By its last batch, or before.
   virtual void epoch_ends(bool early) = 0;
+  /// The feed was told where to go on.
+  virtual void resumed() noexcept = 0;
   /// The feed is no more.
   virtual void feed_ends() noexcept = 0;
 

@@ -99,7 +99,7 @@ class batch_range {
     if (left_ == 0) return false;
     for (bool begun = false; !from.fetch(); begun = true) {
       // An epoch without a batch ends it, as there may never be one.
-      if (!crossing_ || begun || from.stopped()) return left_ = 0, false;
+      if (!crossing_ || begun || from.stopped() || from.left_early()) return left_ = 0, false;
       from.go_on();
     }
     --left_;

@@ -64,8 +64,9 @@ class feed_core final : public feed_control {
   audience& listeners() noexcept { return listeners_; }
   bool open() const noexcept { return !shut_; }
   bool stopped() const noexcept override { return stop_requested_.load(std::memory_order_acquire); }
-  /// Whose replicas the epochs are to be in step with; it outlives the feed, or the feed tells it of its end.
+  /// Whose replicas the epochs are to be in step with. Each tells the other of its end.
   void keep_in_step_with(epoch_partner& partner) noexcept { partner_ = &partner; }
+  void go_alone() noexcept override { partner_ = nullptr; }
   void cut(const feed_state& state) noexcept override {
     cut_ = true;
     state_ = state;
@@ -91,6 +92,7 @@ class feed_core final : public feed_control {
     state_ = from;
     normalise();
     resumed_ = state_.samples != 0;
+    if (partner_ != nullptr) partner_->resumed();
   }
 
   /// Readers never go past the end of this epoch.
@@ -112,6 +114,8 @@ class feed_core final : public feed_control {
     move_to(state_.epoch, state_.samples);
   }
   bool in_epoch() const noexcept { return in_epoch_; }
+  /// The epoch was cut before its end.
+  bool left_early() const noexcept { return cut_ && state_.epoch == epoch_; }
 
   /// Receives the next batch of the epoch into `current`; false at its end, or when stopped.
   bool fetch() {
@@ -119,7 +123,8 @@ class feed_core final : public feed_control {
     let_go();
     if (failure_) std::rethrow_exception(failure_);
     if (!in_epoch_) return false;
-    if (stopped() || cut_) return end_epoch(true), false;
+    // Stopped after its last batch, it is whole.
+    if (cut_ || (stopped() && steps_left_ != 0)) return end_epoch(true), false;
     if (steps_left_ == 0) {
       if (state_.epoch == epoch_) count_epoch();  // an epoch without a batch
       return end_epoch(false), false;
@@ -144,6 +149,7 @@ class feed_core final : public feed_control {
       const bool dropped =
           info.end && info.count != 0 && limits_.drop_short && info.count < engine_->to().layout().capacity();
       if (dropped && goes_on) return fetch();  // what follows is empty
+      if (goes_on && info.end && info.count == 0) partner_->gave_dry();
       state_.samples += info.count;
       if (!goes_on && info.end && (info.count == 0 || dropped)) {
         count_epoch();

@@ -22,7 +22,8 @@ namespace penstock {
 
 /// What a step brings beside its values.
 struct step_options {
-  /// Of this rank's values, in place of the batch's number of samples: tokens, or what a mask leaves.
+  /// Of this rank's values, in place of the batch's number of samples: tokens, or what a mask leaves. Given on all
+  /// ranks or on none.
   std::optional<double> weight{};
   /// Added over the ranks, at most eight: sums for the progress monitor.
   std::span<const double> metrics{};
@@ -72,7 +73,9 @@ class lockstep final : public epoch_partner {
         pending_(lag_ + 1) {}
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
-  ~lockstep() = default;
+  ~lockstep() {
+    if (control_ != nullptr) control_->go_alone();
+  }
 
   /// What happens outside the steps.
   enum class meeting : std::uint64_t { broadcast = 1, sum, barrier };
@@ -102,7 +105,7 @@ class lockstep final : public epoch_partner {
     if (!begin_step(info)) return {};
     words mine = step_words(info, options);
     for (std::size_t i = 0; i < options.metrics.size(); ++i) mine.sums[words::first_metric + i] = options.metrics[i];
-    describe(mine, call_step + early_, info.next, buffers);
+    describe(mine, call_step + early_, mixed(info.next, options.weight.has_value()), buffers);
     return end_step(mine, buffers, on, total_of(info, options));
   }
   /// Begins to reduce values of a step that goes on.
@@ -114,7 +117,7 @@ class lockstep final : public epoch_partner {
     if (begun_ - judged_ > lag_) judged_early_ = judge_next();
     if (ended_) return;
     words mine = step_words(info, options);
-    describe(mine, call_step + early_, info.next, buffers);
+    describe(mine, call_step + early_, mixed(info.next, options.weight.has_value()), buffers);
     ++early_;
     const words all = post(mine, buffers, on, {.early = true, .total = total_of(info, options)});
     if constexpr (Communicator::immediate) judge(all, nullptr);
@@ -138,10 +141,14 @@ class lockstep final : public epoch_partner {
   }
   /// The body has returned. Waits until all have.
   replica_summary finish() {
+    if (cause_) std::rethrow_exception(cause_);
     if (!failed_) {
       settle_debts();
       const bool lagged_stop = stop_left_ && !over_ && !Communicator::immediate;
-      if (stop_left_ && !over_ && !lagged_stop) join(words::stopping);
+      if (stop_left_ && !over_ && !lagged_stop) {
+        ended_ = false;
+        join(words::stopping);
+      }
       for (bool all_have = false; !all_have;) {
         words mine;
         mine.sums[words::finished] = 1;
@@ -194,6 +201,7 @@ class lockstep final : public epoch_partner {
 
  private:
   static constexpr std::uint64_t call_step = 16;
+  static constexpr std::uint64_t most_dry = 1000;
   static constexpr std::uint64_t never = ~std::uint64_t{0};
 
   struct posted {
@@ -221,7 +229,10 @@ class lockstep final : public epoch_partner {
     return hash * 0xff51afd7ed558ccdULL;
   }
   void describe(words& mine, std::uint64_t what, std::uint64_t of, std::span<const reduce_buffer> buffers) {
-    std::uint64_t hash = mixed(mixed(mixed(mixed(what, of), epoch_), step_), buffers.size());
+    // Where a loop has ended, each rank's last step may be another.
+    const bool within = in_epoch_ && !ended_;
+    std::uint64_t hash = mixed(mixed(mixed(what, of), within ? epoch_ : never), within ? step_ : never);
+    hash = mixed(hash, buffers.size());
     std::uint64_t count = 0;
     for (const reduce_buffer& one : buffers) {
       const bool mean = one.how == reduction::weighted_mean || one.how == reduction::mean_of_sums;
@@ -256,30 +267,33 @@ class lockstep final : public epoch_partner {
     // A stop may meet those who have just ended.
     if (all.has(words::returned) && !all.has(words::stopping)) throw_returned(all);
     if (!all.agree()) {
-      failed_ = true;
-      throw replica_error(rank(), detail::describe_disagreement(all), where());
+      throw_for_all(rank(), detail::describe_disagreement(all));
     }
+  }
+  // It is thrown again where it was caught, or thrown while a loop was left.
+  [[noreturn]] void throw_for_all(std::uint64_t first, std::string problem) {
+    failed_ = true;
+    cause_ = std::make_exception_ptr(replica_error(first, std::move(problem), where()));
+    std::rethrow_exception(cause_);
   }
   [[noreturn]] void throw_failure(const words& all) {
     failed_ = true;
     const std::uint64_t first = all.rank_of(words::failing);
     const auto problems = communicator_.all_gather(own_problem_);
-    throw replica_error(first, detail::concat("rank ", first, " failed: ", problems[first]), where());
+    throw_for_all(first, detail::concat("rank ", first, " failed: ", problems[first]));
   }
   [[noreturn]] void throw_returned(const words& all) {
-    failed_ = true;
     const std::uint64_t first = all.rank_of(words::returned);
-    throw replica_error(first,
-                        detail::concat("rank ", first,
-                                       " has returned from its body, where others go on to exchange "
-                                       "values; wanted the same epochs on all ranks"),
-                        where());
+    throw_for_all(first, detail::concat("rank ", first,
+                                        " has returned from its body, where others go on to exchange values; wanted "
+                                        "the same epochs on all ranks"));
   }
 
   // ---- steps
 
   void check_usable() const {
     check_thread();
+    if (cause_) std::rethrow_exception(cause_);
     if (failed_)
       throw error("replica: the run has ended by an error that was caught: there is nobody to exchange values with",
                   where());
@@ -443,8 +457,8 @@ class lockstep final : public epoch_partner {
     exceptions_ = std::uncaught_exceptions();
   }
   void epoch_ends(bool early) override {
-    if (!std::exchange(in_epoch_, false) || failed_ || over_) return;
-    if (ended_) return drain();
+    if (!std::exchange(in_epoch_, false) || failed_) return;
+    if (ended_ || over_) return drain();
     step_ = control_->step();
     if (std::uncaught_exceptions() > exceptions_) {
       // Either the body's, and `fail` follows, or one that the body deals with.
@@ -461,6 +475,17 @@ class lockstep final : public epoch_partner {
     }
   }
   bool goes_on_dry() const noexcept override { return uneven_ == uneven::join; }
+  void gave_dry() override {
+    dry_ = std::exchange(dry_since_, number_) == number_ ? dry_ + 1 : 0;
+    if (dry_ == most_dry)
+      throw error(detail::concat("replica: ", most_dry,
+                                 " empty batches have passed without an all_reduce since this rank's stream ran dry; "
+                                 "wanted one in each turn, by which ranks see when all are dry"),
+                  where());
+  }
+  void resumed() noexcept override {
+    if (!over_ && !failed_) confirmed_ = posted_ = control_->state();
+  }
   void feed_ends() noexcept override {
     stop_left_ = control_->stopped();
     control_ = nullptr;
@@ -477,10 +502,12 @@ class lockstep final : public epoch_partner {
   std::uint64_t owed_ = 0;     // in an epoch that has ended: how much is to be begun
   step_result judged_early_;
   std::uint64_t number_ = 0;
+  std::uint64_t dry_ = 0, dry_since_ = never;  // empty batches without an exchange
   feed_control* control_ = nullptr;
   feed_state confirmed_, posted_;
   std::string own_problem_;
-  bool planned_ = true;  // all ranks know how many steps the epoch has
+  std::exception_ptr cause_;  // what all ranks were told
+  bool planned_ = true;       // all ranks know how many steps the epoch has
   std::uint64_t epoch_ = 0, step_ = 0, early_ = 0, steps_ = 0, stopped_by_ = 0;
   int exceptions_ = 0;
   bool in_epoch_ = false;

@@ -74,6 +74,7 @@ struct feed_maker {
                         const Batch& batch, const Transfer& transfer) {
     partition.validate();
     read.validate();
+    const cpu_set cpus = placed_on("read", read.options.cpus);
     batch.validate();
     transfer.validate();
     const world where = partition.options.world;
@@ -108,7 +109,7 @@ struct feed_maker {
 
     std::shared_ptr<reader_pool> pool = read.options.shared;
     const bool own_pool = !pool && read.options.readers > 0;
-    if (own_pool) pool = reader_pool::make(read.options.readers);
+    if (own_pool) pool = reader_pool::make(read.options.readers, {.cpus = cpus});
     ring_shape shape;
     shape.host = transfer.host_depth();
     shape.device = transfer.device_depth();

@@ -38,16 +38,24 @@ class reader_client {
 
 }  // namespace detail
 
+struct reader_pool_options {
+  /// CPUs that the readers are kept on, such as those near a device: `{0, 1}`. Empty: all that are allowed.
+  cpu_set cpus{};
+};
+
 /// Threads that read, for one feed or for several alive together (`read({.shared = pool})`).
 ///
 /// A reader takes a range only when its slot is free, of the feed that is least ahead, and waits with none in hand: a
 /// feed that is not consumed holds back its own slots and nobody else. Held by `std::shared_ptr`, see `make`.
 class reader_pool {
  public:
-  static std::shared_ptr<reader_pool> make(int readers) {
+  /// Throws `std::invalid_argument` unless there are 1 to 256 readers, and for CPUs that the calling thread may not run
+  /// on.
+  static std::shared_ptr<reader_pool> make(int readers, const reader_pool_options& options = {}) {
     if (readers < 1 || readers > 256)
       detail::reject_option("reader_pool", "readers", std::to_string(readers), "1 to 256");
-    return std::shared_ptr<reader_pool>(new reader_pool(static_cast<std::uint32_t>(readers)));
+    const cpu_set cpus = detail::placed_on("reader_pool", options.cpus);
+    return std::shared_ptr<reader_pool>(new reader_pool(static_cast<std::uint32_t>(readers), cpus));
   }
   reader_pool(const reader_pool&) = delete;
   reader_pool& operator=(const reader_pool&) = delete;
@@ -68,6 +76,8 @@ class reader_pool {
   }
 
   std::uint32_t size() const noexcept { return size_; }
+  /// Where the readers run.
+  const cpu_set& cpus() const noexcept { return cpus_; }
 
   /// For feeds: where readers sleep, and joining and leaving. The gate outlives the pool in whoever shares it.
   std::shared_ptr<gate<>> waiting() const noexcept { return {shared_, &shared_->waiting}; }
@@ -99,10 +109,8 @@ class reader_pool {
     std::vector<one> threads;
   };
 
-  explicit reader_pool(std::uint32_t readers) : shared_(new state(readers)), size_(readers) {
-    const auto cpus = detail::allowed_cpus();
-    // A thread more than there are CPUs, and the one that is waited for does not run while others spin.
-    shared_->waiting.set_spins(readers < cpus.size() ? detail::spins_before_sleep : 0);
+  reader_pool(std::uint32_t readers, const cpu_set& cpus) : shared_(new state(readers)), size_(readers), cpus_(cpus) {
+    shared_->waiting.set_spins(detail::spins_of(readers, cpus));
     threads_.reserve(readers);
     try {
       for (std::uint32_t i = 0; i < readers; ++i)
@@ -203,6 +211,7 @@ class reader_pool {
 
   std::shared_ptr<state> shared_;
   std::uint32_t size_;
+  cpu_set cpus_;
   std::vector<std::thread> threads_;
   std::atomic<std::chrono::nanoseconds::rep> grace_{std::chrono::nanoseconds(std::chrono::minutes(10)).count()};
 };

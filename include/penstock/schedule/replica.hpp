@@ -82,8 +82,8 @@ class replica {
   /// vectors, spans, tensor_views, ... in the device's memory, or `buffer(values, how)`; each becomes its weighted mean
   /// unless `how` says otherwise. The same ones in the same order on all ranks.
   ///
-  /// If the result is false, values are what they were, or zeros, and the update is to be left out: the run or the
-  /// epoch ends here, or no rank had a sample.
+  /// If the result is false, values are what they were, or zeros, or what `ready` made of them, and the update is to be
+  /// left out: the run or the epoch ends here, or no rank had a sample.
   template <class Batch, class... Values>
   step_result all_reduce(const Batch& batch, const step_options& options, Values&&... values) {
     const std::array<reduce_buffer, sizeof...(Values)> buffers{buffer(std::forward<Values>(values))...};
@@ -136,12 +136,22 @@ class replica {
       for (std::size_t i = 0; i < part.size(); ++i) part[i] = all.sums[words::first_metric + i];
     }
   }
-  /// Returns when all ranks have come.
+  /// Returns when all ranks have come. Like all that is outside the steps it needs them at the same place: where one
+  /// may leave its loop, not between a batch and its `all_reduce`.
   void barrier() { steps_.meet({}, meeting::barrier, 0, {}, steps_.any_stream(), 0); }
   /// Every rank's text, by rank.
   std::vector<std::string> gather(std::string text) {
     barrier();
     return steps_.communicator().all_gather(std::move(text));
+  }
+
+  /// Where words come back behind the host: the last step's, in the device's memory, for the kernels of its update.
+  /// `gate()->counts()` is whether it is to be made. As who ends a loop says so until all ranks have left it, the steps
+  /// behind it are void, too.
+  auto gate() const noexcept
+    requires requires(const Communicator& one) { one.gate(); }
+  {
+    return communicator().gate();
   }
 
   /// Ends the run on all ranks, at the step that they are at next.

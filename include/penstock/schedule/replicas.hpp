@@ -130,10 +130,10 @@ replica_summary replicas(World&& world, Body&& body, const replica_options& opti
   return endings[0].summary;
 }
 /// `n` ranks on the CPU, as threads.
-template <class Body>
+template <std::integral Number, class Body>  // of a world, `body` is not to be asked whether it is for the CPU
   requires std::invocable<Body&, replica_of<local_world<>>&>
-replica_summary replicas(int n, Body&& body, const replica_options& options = {}) {
-  return replicas(local_world<>(n), std::forward<Body>(body), options);
+replica_summary replicas(Number n, Body&& body, const replica_options& options = {}) {
+  return replicas(local_world<>(std::in_range<int>(n) ? static_cast<int>(n) : 0), std::forward<Body>(body), options);
 }
 
 }  // namespace penstock

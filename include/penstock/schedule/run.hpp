@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <tuple>
 #include <type_traits>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <penstock/communicator/communicator.hpp>
+#include <penstock/communicator/host_reduce.hpp>
 #include <penstock/schedule/describe.hpp>
 #include <penstock/schedule/pipeline.hpp>
 
@@ -82,8 +84,30 @@ struct alone {
   }
   std::uint64_t rank() const noexcept { return 0; }
   template <class Stage, class Batch, class Item>
-  bool all_reduce(const Stage&, const Batch&, Item&) const noexcept {
-    return true;
+  bool all_reduce(Stage& stage, const Batch& batch, Item& item) const {
+    double weight = static_cast<double>(batch.size());
+    if constexpr (!std::same_as<decltype(stage.weight), weight_by_samples>) weight = stage.weight(batch);
+    with_buffers(item, stage.how, [weight](const auto&... values) {
+      (divide_sums<host_device<typename Batch::device_type>>(values, weight), ...);
+    });
+    return weight > 0;
+  }
+
+ private:
+  // What is a mean already stays.
+  template <bool OnHost>
+  static void divide_sums(const reduce_buffer& values, double weight) {
+    if (values.how != reduction::mean_of_sums) return;
+    if constexpr (OnHost) {
+      void* const data[] = {values.data};
+      with_element(values.type, [&](auto element) {
+        reduce_range<decltype(element)>(data, std::span(&weight, 1), weight, values.how, 0, values.count);
+      });
+    } else {
+      throw error(
+          "all_reduce: mean_of_sums on a device with memory of its own, in a run of one rank, which has no "
+          "communicator to divide: use run(world, make_pipeline), or bring the mean");
+    }
   }
 };
 

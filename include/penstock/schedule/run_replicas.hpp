@@ -62,7 +62,12 @@ auto run(World&& world, MakePipeline&& make_pipeline, run_options options = {}, 
   static_assert(feeds || std::same_as<pipeline_type, detail::rejected>,
                 "penstock: run() needs pipelines that reach transfer(device), and mostly compute and all_reduce after "
                 "it; this one gives no batches");
-  if constexpr (feeds) {
+  constexpr bool reduces = !feeds || detail::reduces_over_ranks<pipeline_type>;
+  static_assert(
+      reduces,
+      "penstock: run(world, ...) needs pipelines with all_reduce, which keeps the ranks in step; this one has "
+      "none: where each rank is to go on by itself, run its pipeline in the body of replicas()");
+  if constexpr (feeds && reduces) {
     using result_type = decltype(detail::drive_all(std::declval<detail::driven_replica<replica_type>>(),
                                                    std::declval<pipeline_type>(), options));
     std::optional<result_type> result;

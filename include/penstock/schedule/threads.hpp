@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -17,30 +18,17 @@
 #include <unistd.h>
 #endif
 
+#include <penstock/sample/error.hpp>
+#include <penstock/stage/cpu_set.hpp>
+
 namespace penstock::detail {
 
 /// Looks at a condition before sleeping: longer than a hand-over takes, shorter than a wake by the system costs.
 inline constexpr std::uint32_t spins_before_sleep = 400;
 
-/// Numbers of CPUs, as many as a mask holds: a vector would take longer to compile than all the rest here.
-struct cpu_list {
-  static constexpr std::size_t most = 1024;
-
-  int numbers[most] = {};
-  std::size_t count = 0;
-
-  void add(int cpu) noexcept {
-    if (count < most) numbers[count++] = cpu;
-  }
-  std::size_t size() const noexcept { return count; }
-  int operator[](std::size_t n) const noexcept { return numbers[n]; }
-  const int* begin() const noexcept { return numbers; }
-  const int* end() const noexcept { return numbers + count; }
-};
-
 /// The CPUs that this thread may run on: the affinity mask's, not the machine's. At least one.
-inline cpu_list allowed_cpus() {
-  cpu_list result;
+inline cpu_set allowed_cpus() {
+  cpu_set result;
 #if defined(__linux__)
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof(mask), &mask) == 0)
@@ -52,6 +40,27 @@ inline cpu_list allowed_cpus() {
     for (unsigned cpu = 0; cpu < (known == 0 ? 1 : known); ++cpu) result.add(static_cast<int>(cpu));
   }
   return result;
+}
+
+/// Where threads are kept: all that are allowed if `wanted` is empty. Throws `std::invalid_argument`, in the name of
+/// `stage`, for one that is not.
+inline cpu_set placed_on(std::string_view stage, const cpu_set& wanted) {
+  const cpu_set allowed = allowed_cpus();
+  if (wanted.empty()) return allowed;
+#if defined(__linux__)
+  if (!wanted.within(allowed))
+    reject_option(stage, "cpus", wanted.text(),
+                  concat("some of ", allowed.text(), ", which this thread may run on: ", wanted.one_not_in(allowed),
+                         " is none of them"));
+  return wanted;
+#else
+  reject_option(stage, "cpus", wanted.text(), "none: threads are kept on CPUs on Linux alone");
+#endif
+}
+/// Looks of those who wait, where `threads` on `cpus` serve one more that may run anywhere: a thread more than there
+/// are CPUs, and the one that is waited for does not run while others spin.
+inline std::uint32_t spins_of(std::uint32_t threads, const cpu_set& cpus) {
+  return threads <= cpus.size() && threads < allowed_cpus().size() ? spins_before_sleep : 0;
 }
 
 #if defined(__linux__)
@@ -74,7 +83,7 @@ inline void ask_for_long_turns() noexcept {
 /// Starts a thread of ours: named, deaf to signals (they are the application's), with fine timers, and begun on a CPU
 /// of its own where there are enough, since fresh threads tend to stay with their creator for milliseconds.
 template <class Body>
-std::thread start_thread(std::string name, const cpu_list& cpus, std::size_t number, Body body) {
+std::thread start_thread(std::string name, const cpu_set& cpus, std::size_t number, Body body) {
 #if defined(__linux__)
   sigset_t all;
   sigset_t before;
@@ -84,9 +93,9 @@ std::thread start_thread(std::string name, const cpu_list& cpus, std::size_t num
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF}) sigdelset(&all, own);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const int here = sched_getcpu();
-  std::size_t place = 0;
-  while (place < cpus.size() && cpus[place] != here) ++place;
-  const int first = cpus[(place + 1 + number) % cpus.size()];
+  std::size_t next = 0;  // of `cpus`, from here
+  for (int cpu = 0; cpu <= here; ++cpu) next += cpus.contains(cpu) ? 1 : 0;
+  const int first = cpus[(next + number) % cpus.size()];
   try {
     std::thread result([name = std::move(name), cpus, first, body = std::move(body)]() mutable {
       pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
@@ -95,12 +104,12 @@ std::thread start_thread(std::string name, const cpu_list& cpus, std::size_t num
       cpu_set_t one;
       CPU_ZERO(&one);
       CPU_SET(first, &one);
-      if (sched_setaffinity(0, sizeof(one), &one) == 0) {
-        cpu_set_t any;
-        CPU_ZERO(&any);
-        for (int cpu : cpus) CPU_SET(cpu, &any);
-        sched_setaffinity(0, sizeof(any), &any);
-      }
+      sched_setaffinity(0, sizeof(one), &one);
+      cpu_set_t any;
+      CPU_ZERO(&any);
+      for (int cpu = 0; cpu < cpu_set::most; ++cpu)
+        if (cpus.contains(cpu)) CPU_SET(cpu, &any);
+      sched_setaffinity(0, sizeof(any), &any);
       body();
     });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <penstock/sample/error.hpp>
+#include <penstock/stage/cpu_set.hpp>
 #include <penstock/stage/stage.hpp>
 
 namespace penstock {
@@ -25,6 +26,9 @@ struct read_options {
   bool next_epoch = true;
   /// Readers that serve other feeds, too, instead of `readers` of one's own.
   std::shared_ptr<reader_pool> shared{};
+  /// CPUs that the readers are kept on, such as those near a device: `{0, 1}`. Empty: all that the thread which starts
+  /// the feed may run on. For a shared pool, see `reader_pool_options`.
+  cpu_set cpus{};
 };
 
 /// Marks the absence of a transform.
@@ -47,6 +51,12 @@ struct read_stage {
       detail::reject_option("read", "readers", std::to_string(options.readers), "0 to 256");
     check("timeout", options.timeout);
     check("first_timeout", options.first_timeout);
+    if (!options.cpus.empty() && options.shared)
+      detail::reject_option("read", "cpus", options.cpus.text(),
+                            "none, as the readers are a shared pool's: reader_pool::make(readers, {.cpus = ...})");
+    if (!options.cpus.empty() && options.readers == 0)
+      detail::reject_option("read", "cpus", options.cpus.text(),
+                            "none, as readers is 0: the consumer's own thread stays where it is");
   }
 
  private:

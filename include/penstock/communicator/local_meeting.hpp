@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <penstock/communicator/communicator.hpp>
+#include <penstock/communicator/rendezvous.hpp>
+
+namespace penstock::detail {
+
+/// Elements of a buffer from `first` to `last`, which one rank reduces for all.
+struct local_part {
+  std::size_t first, last;
+};
+/// Parts begin on cache lines of any element type.
+constexpr local_part part_of(std::size_t count, std::uint64_t rank, std::uint64_t size) noexcept {
+  constexpr std::size_t line = 32;
+  const std::size_t lines = (count + line - 1) / line;
+  const auto cut = [&](std::uint64_t r) {
+    const std::size_t at = static_cast<std::size_t>(lines * r / size) * line;
+    return at < count ? at : count;
+  };
+  return {cut(rank), cut(rank + 1)};
+}
+
+/// What all ranks left at a meeting comes to.
+struct met {
+  control_words words;
+  std::span<const reduce_buffer> shape;  // of the values, as the first rank has them that brings some
+};
+template <class Seat>
+met fold_seats(const rendezvous<Seat>& group, std::uint64_t meeting) noexcept {
+  met result;
+  for (std::uint64_t r = 0; r < group.size(); ++r) {
+    const Seat& seat = group.at(meeting, r);
+    result.words.add(seat.words);
+    if (result.shape.empty() && !seat.joins) result.shape = seat.buffers;
+  }
+  return result;
+}
+
+/// Ranks that have come to the same meeting with different things: the error of all of them, which names one.
+template <class Seat>
+[[noreturn]] void throw_disagreement(rendezvous<Seat>& group, std::uint64_t meeting, const control_words& words,
+                                     std::uint64_t epoch, std::uint64_t step) {
+  const std::uint64_t count = group.at(meeting, 0).words.maxima[control_words::elements];
+  const std::uint64_t call = group.at(meeting, 0).words.maxima[control_words::call];
+  std::uint64_t other = 0;
+  for (std::uint64_t r = 1; r < group.size() && other == 0; ++r) {
+    const control_words& its = group.at(meeting, r).words;
+    if (its.has(control_words::not_call) &&
+        (its.maxima[control_words::elements] != count || its.maxima[control_words::call] != call))
+      other = r;
+  }
+  const provenance where{.stage = "all_reduce", .epoch = epoch, .step = step};
+  group.abort(other, where,
+              concat(describe_disagreement(words), " (rank 0 brings ", count, ", rank ", other, " ",
+                     group.at(meeting, other).words.maxima[control_words::elements], " elements)"));
+  group.throw_if_aborted();
+  throw replica_error(other, describe_disagreement(words), where);
+}
+
+}  // namespace penstock::detail

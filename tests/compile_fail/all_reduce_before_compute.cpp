@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: all_reduce takes what compute returns, .* upstream gives no such: add compute.function. before all_reduce
+#include <span>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+
+const std::vector<float> samples(10);
+std::vector<float> gradient(3);
+
+int main() {
+  auto batches = samples | penstock::partition() | penstock::read() | penstock::batch(2) |
+                 penstock::transfer(penstock::cpu_device{});
+#ifdef PENSTOCK_REJECTED
+  auto work = batches | penstock::all_reduce();
+#else
+  auto work = batches | penstock::compute([](const auto&) { return std::span(gradient); }) | penstock::all_reduce();
+#endif
+  static_cast<void>(work);
+}
