@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks and measures everything on a GPU, in one call of a few minutes, and ends with a short table:
 #   tests/gpu.sh LOGS                 builds for the GPU that is here, runs, and puts full logs (8 files at most) into LOGS
+#   tests/gpu.sh --devices 0,1 LOGS   the same, with replicas on those devices, too
 #   tests/gpu.sh --build-only LOGS    builds only: for PENSTOCK_GPU_ARCH, else for the GPU that is here, else for sm_90
 #   tests/gpu.sh --prepare [DIR]      collects in DIR what a machine without packages lacks: take it along, as .gpu in here.
 #                                     Needs Debian's packages; DIR is .gpu unless given
@@ -13,7 +14,7 @@ set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 usage() {
-  sed -n 's/^# \{0,1\}//; 3,11p' "${BASH_SOURCE[0]}" >&2
+  sed -n 's/^# \{0,1\}//; 3,12p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 
@@ -46,6 +47,7 @@ prepare() {
 }
 
 build_only=
+devices=0
 case ${1:-} in
   --prepare)
     prepare "${2:-$root/.gpu}"
@@ -54,6 +56,11 @@ case ${1:-} in
   --build-only)
     build_only=1
     shift
+    ;;
+  --devices)
+    [[ ${2:-} =~ ^[0-9]+(,[0-9]+)*$ ]] || usage
+    devices=$2
+    shift 2
     ;;
 esac
 [[ $# == 1 && ${1:0:1} != - ]] || usage
@@ -214,6 +221,29 @@ for example in $examples; do
   status=$?
   say "example $example" "$(verdict $status)" "$( ((status == 0)) || why $status "$log")"
 done
+
+# ---- replicas: what the tests do not measure, and the devices that were named
+
+log=$logs/tests.log
+program=$build/tests/gpu/gpu.replicas
+if [[ -x $program ]]; then
+  printf '\nreplicas on %s\n' "$devices" >>"$log"
+  before=$(wc -l <"$log")
+  limited 30 "$log" "$program" --figures --devices "$devices"
+  status=$?
+  told=$(tail -n "+$((before + 1))" "$log")
+  say "replicas on $devices" "$(verdict $status)" "$( ((status == 0)) || grep -m 1 FAILED <<<"$told" | cut -c 1-90)"
+  while IFS='=' read -r figure value; do
+    [[ -z $value ]] || say "  $figure" "" "$value"
+  done < <(sed -n 's/^figure //p' <<<"$told")
+fi
+
+program=$build/tests/gpu/gpu.replicas_nccl
+if [[ -x $program && $devices == *,* ]]; then
+  limited 30 "$log" "$program" --devices "$devices"
+  status=$?
+  say "replicas by NCCL on $devices" "$(verdict $status)" "$( ((status == 0)) || why $status "$log")"
+fi
 
 # ---- the benchmark
 

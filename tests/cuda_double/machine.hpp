@@ -105,8 +105,10 @@ struct machine {
   std::map<std::string, std::pair<std::uint64_t, cudaError_t>, std::less<>> armed;
   cudaError_t dead = cudaSuccess;
   std::set<int> contexts;
+  std::set<std::pair<int, int>> peers;  // who may reach whom
   std::uint64_t pageable = 0, operations = 0;
   bool all_held = false, hot = false, leaves_some = false;
+  bool (*part_is_missing)() = nullptr;  // of a collective: the NCCL double's
   std::vector<std::string> faults;
 
   std::uint64_t draw(std::uint64_t below);

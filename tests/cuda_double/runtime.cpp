@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of the CUDA runtime that penstock's headers call, under their plain names and those that programs with
 // per-thread default streams link to. One that is missing here fails to link.
+#include <cstdio>
 #include <cstring>
 
 #include "../support/uncounted.hpp"
@@ -28,6 +29,10 @@ class call {
       if (error_ == cudaErrorIllegalAddress || error_ == cudaErrorLaunchFailure) m.dead = error_;
     }
     if (m.dead != cudaSuccess) error_ = m.dead;
+    const std::string_view what = name;
+    if (of == makes && (what.starts_with("cudaMalloc") || what.starts_with("cudaFree") || what.starts_with("cudaHost")) &&
+        m.part_is_missing != nullptr && m.part_is_missing())
+      m.wrong(std::string(name) + " while a collective waits for a rank: it may wait for the collective");
     if (of == makes && m.hot) m.wrong(std::string(name) + " on the hot path: it waits for the device, or allocates");
     // What is unsafe while something is captured.
     if (of == makes || std::string_view(name) == "cudaEventQuery" || std::string_view(name) == "cudaStreamQuery")
@@ -93,6 +98,30 @@ cudaError_t copy(const char* name, void* to, const void* from, std::size_t bytes
   auto* const out = static_cast<unsigned char*>(to);
   const auto* const in = static_cast<const unsigned char*>(from);
   // Read and written bit by bit, somewhere between begin and end.
+  const std::size_t early = m.draw(bytes + 1);
+  return m.enqueue(
+      *on, name, {reads(from, bytes), writes(to, bytes)},
+      [=] {
+        std::memset(out, poison_byte, bytes);
+        std::memcpy(out, in, early);
+      },
+      [=] { std::memcpy(out + early, in + early, bytes - early); });
+}
+// Between devices: each side is of the device that is named.
+cudaError_t copy_peer(const char* name, void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                      cudaStream_t handle, bool per_thread) {
+  DOUBLE_BEGIN(name, enqueues);
+  machine& m = all();
+  stream* const on = now.on(handle, per_thread);
+  if (on == nullptr) return now.refuse(cudaErrorInvalidResourceHandle, "the stream is none");
+  const auto is_of = [&](const void* data, int device) {
+    const block* const found = m.holds(data, bytes);
+    return found != nullptr && !found->pinned && found->device == device;
+  };
+  if (!is_of(to, to_device) || !is_of(from, from_device))
+    return now.refuse(cudaErrorInvalidValue, std::to_string(bytes) + " bytes that are not within that device's memory");
+  auto* const out = static_cast<unsigned char*>(to);
+  const auto* const in = static_cast<const unsigned char*>(from);
   const std::size_t early = m.draw(bytes + 1);
   return m.enqueue(
       *on, name, {reads(from, bytes), writes(to, bytes)},
@@ -266,6 +295,7 @@ const char* cudaGetErrorName(cudaError_t code) {
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorPeerAccessAlreadyEnabled: return "cudaErrorPeerAccessAlreadyEnabled";
     case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
     default: return "cudaErrorOfTheDouble";
   }
@@ -310,6 +340,43 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= all().with.devices) return now.refuse(cudaErrorInvalidDevice, "there is no such device");
   *properties = {};
   std::strcpy(properties->name, "double");
+  return cudaSuccess;
+}
+// Devices 0 and 1 are linked, 2 is behind the same switch as they are, and 3 and later ones reach nobody.
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
+  DOUBLE_BEGIN("cudaDeviceGetPCIBusId", asks);
+  if (device < 0 || device >= all().with.devices) return now.refuse(cudaErrorInvalidDevice, "there is no such device");
+  if (bytes < 13) return now.refuse(cudaErrorInvalidValue, "less than 13 characters");
+  std::snprintf(text, static_cast<std::size_t>(bytes), "0000:%02X:00.0", 0x3A + device);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* text) {
+  DOUBLE_BEGIN("cudaDeviceGetByPCIBusId", asks);
+  unsigned domain = 0, bus = 0, slot = 0, function = 0;
+  const int read = std::sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function);
+  const int found = static_cast<int>(bus) - 0x3A;
+  if (read != 4 || domain + slot + function != 0 || found < 0 || found >= all().with.devices)
+    return now.give(cudaErrorInvalidDevice);
+  *device = found;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int other) {
+  DOUBLE_BEGIN("cudaDeviceCanAccessPeer", asks);
+  *can = device != other && device < 3 && other < 3 ? 1 : 0;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned flags) {
+  DOUBLE_BEGIN("cudaDeviceEnablePeerAccess", enqueues);
+  const int device = here().device;
+  if (flags != 0 || device == other || device >= 3 || other >= 3)
+    return now.refuse(cudaErrorInvalidValue, "flags, or a device that cannot be reached");
+  if (!all().peers.insert({device, other}).second) return now.give(cudaErrorPeerAccessAlreadyEnabled);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr which, int device, int other) {
+  DOUBLE_BEGIN("cudaDeviceGetP2PAttribute", asks);
+  if (which != cudaDevP2PAttrNativeAtomicSupported) return now.refuse(cudaErrorInvalidValue, "not known to the double");
+  *value = device + other == 1 ? 1 : 0;
   return cudaSuccess;
 }
 
@@ -434,6 +501,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemcpyAsync_ptsz(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                                  cudaStream_t stream) {
   return copy("cudaMemcpyAsync", to, from, bytes, kind, stream, true);
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                                cudaStream_t stream) {
+  return copy_peer("cudaMemcpyPeerAsync", to, to_device, from, from_device, bytes, stream, false);
+}
+cudaError_t cudaMemcpyPeerAsync_ptsz(void* to, int to_device, const void* from, int from_device, std::size_t bytes,
+                                     cudaStream_t stream) {
+  return copy_peer("cudaMemcpyPeerAsync", to, to_device, from, from_device, bytes, stream, true);
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   return fill("cudaMemsetAsync", to, value, bytes, stream, false);

@@ -164,6 +164,37 @@ class cuda_device {
   /// The thread's last error says that the device is lost for this process.
   bool is_lost() const noexcept { return cuda_error::is_sticky(cudaPeekAtLastError()); }
 
+  /// "0000:3b:00.0", its place in the machine, as lspci and `cpus_near` name it.
+  std::string pci_bus_id() const {
+    char text[32] = {};
+    detail::cuda_check(cudaDeviceGetPCIBusId(text, sizeof(text), options_.device), "cudaDeviceGetPCIBusId");
+    std::string result = text;
+    for (char& one : result)
+      if (one >= 'A' && one <= 'F') one = static_cast<char>(one - 'A' + 'a');
+    return result;
+  }
+  /// How data get to the device of that PCI bus id in this machine: "NVLink", "PCIe", or "host", by its memory, where
+  /// the two cannot reach each other; "unknown" of a device that this process does not see. Links that have the atomics
+  /// of a device's own memory, as PCIe has not, are told as NVLink.
+  std::string link_to(const std::string& pci_bus_id) const {
+    int other = 0;
+    const cudaError_t code = cudaDeviceGetByPCIBusId(&other, pci_bus_id.c_str());
+    if (code != cudaSuccess) {
+      if (cuda_error::is_sticky(code)) detail::cuda_check(code, "cudaDeviceGetByPCIBusId");
+      if (cudaPeekAtLastError() == code) cudaGetLastError();
+      return "unknown";
+    }
+    if (other == options_.device) return "itself";
+    int reaches = 0;
+    detail::cuda_check(cudaDeviceCanAccessPeer(&reaches, options_.device, other), "cudaDeviceCanAccessPeer");
+    if (reaches == 0) return "host";
+    int atomics = 0;
+    detail::cuda_check(
+        cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, options_.device, other),
+        "cudaDeviceGetP2PAttribute");
+    return atomics != 0 ? "NVLink" : "PCIe";
+  }
+
   /// "cuda 0 (NVIDIA H200)"
   std::string describe() const {
     cudaDeviceProp properties{};
