@@ -37,8 +37,8 @@ struct without_target {
   }
 };
 
-auto on_cpu(const table& data, const settings& s, penstock::shuffle order, const standardise& inputs) {
-  return batches(data, s, order, inputs, penstock::cpu_device{});
+auto in_order(const table& data, const settings& s, const standardise& inputs) {
+  return batches(data, s, penstock::shuffle::none, inputs, {}, penstock::cpu_device{});
 }
 
 }  // namespace
@@ -54,16 +54,12 @@ table open_rows(const std::string& path, const settings& s) {
   return without_target{penstock::csv_features(path, csv_options(s))};
 }
 
-feed shuffled_batches(const table& data, const settings& s, const standardise& inputs) {
-  return described(on_cpu(data, s, penstock::shuffle::full, inputs));
-}
-
 feed ordered_batches(const table& data, const settings& s, const standardise& inputs) {
-  return on_cpu(data, s, penstock::shuffle::none, inputs).start();
+  return in_order(data, s, inputs).start();
 }
 
 comoments statistics(const table& data, const settings& s, std::stop_token stop) {
-  auto work = on_cpu(data, s, penstock::shuffle::none, {}) | penstock::compute([](auto& batch) {
+  auto work = in_order(data, s, {}) | penstock::compute([](auto& batch) {
                 auto [x, y] = batch.fields();
                 return comoments::of(x.data(), y.data(), batch.size(), x.extent(1));
               }) |

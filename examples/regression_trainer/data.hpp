@@ -51,8 +51,7 @@ parts open_parts(settings& s);
 /// The rows of a file without a target, as the model trained with the settings `s` wants them; their target is 0.
 table open_rows(const std::string& path, const settings& s);
 
-/// To the CPU.
-feed shuffled_batches(const table& data, const settings& s, const standardise& inputs);
+/// All samples in their order, to the CPU.
 feed ordered_batches(const table& data, const settings& s, const standardise& inputs);
 /// One pass over the data; of no samples if it is stopped.
 comoments statistics(const table& data, const settings& s, std::stop_token stop);

@@ -90,6 +90,16 @@ struct rectified_gradient {
 
 // ---- of every parameter: `f(i)`
 
+/// Halts, where the loss over all replicas is no number, those whose own is one, too. Of one element.
+struct halt_with_others {
+  const float* loss;
+  float* halted;
+
+  PENSTOCK_HOST_DEVICE void operator()(std::size_t) const {
+    if (!(*loss - *loss == 0.0f)) *halted = 1.0f;
+  }
+};
+
 /// One step of Adam; see `adam_factors`.
 struct adam_update {
   const float *gradients, *halted;

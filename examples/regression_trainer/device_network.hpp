@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,8 @@
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include <penstock/communicator/reduce_buffer.hpp>
 
 #include "device_math.hpp"
 #include "mlp.hpp"
@@ -32,6 +35,7 @@ concept device_calls = requires(Calls& calls, float* to, const float* from, int 
   calls.sgemm(true, false, n, n, n, from, n, from, n, to, n);
   calls.each(count, adam_update{});
   calls.each(count, momentum_update{});
+  calls.each(count, halt_with_others{});
   calls.cells(count, count, add_bias{});
   calls.sums(count, count, squared_error{});
   calls.sums(count, count, rectified_gradient{});
@@ -55,7 +59,12 @@ class device_network {
 
   template <class... From>
   device_network(const network_layout& layout, const settings& s, From&&... from)
-      : calls_(std::forward<From>(from)...), size_(layout.size), batch_(s.batch), adam_(s.adam), momentum_(s.momentum) {
+      : calls_(std::forward<From>(from)...),
+        size_(layout.size),
+        batch_(s.batch),
+        adam_(s.adam),
+        one_of_several_(s.replicas > 1),
+        momentum_(s.momentum) {
     for (const dense_layer& one : layout.layers) {
       if (std::max({one.in, one.out, s.batch}) > 2147483647)
         throw penstock::error(
@@ -84,7 +93,10 @@ class device_network {
     const float* const x = calls_.device_floats(batch_ * layers_.front().in);
     const float* const y = calls_.device_floats(batch_);
     for (const std::uint64_t rows : sizes)
-      if (rows > 0 && rows <= static_cast<std::uint64_t>(batch_)) enqueue_step(x, y, rows, 0, 1, 0);
+      if (rows > 0 && rows <= static_cast<std::uint64_t>(batch_)) {
+        enqueue_gradients(x, y, rows, 0);
+        enqueue_update(0, 1, 0);
+      }
     calls_.copy(kept_, now_, 3 * size_);
   }
 
@@ -109,12 +121,22 @@ class device_network {
 
   /// Steps whose losses have not been read, at most.
   std::size_t most_in_flight() const { return losses_.size(); }
-  /// One step of the optimiser, its `t`-th, from 1. If the loss of a step is no number, neither it nor any later one
-  /// changes the state.
-  void step(const auto& batch, float rate, std::uint64_t t) {
+  /// Of the mean squared error over a batch.
+  void differentiate(const auto& batch) {
+    if (batch.size() == 0) return;
     const auto [x, y] = batch.fields();
+    enqueue_gradients(x.data(), y.data(), batch.size(), begun_ % losses_.size());
+  }
+  /// What is to be the mean over all replicas' samples before the update: gradients and loss.
+  auto means() {
+    return std::array{penstock::buffer(gradients_, size_),
+                      penstock::buffer(device_losses_ + begun_ % losses_.size(), 1)};
+  }
+  /// The optimiser's `t`-th step, from 1. If the loss of a step is no number, neither it nor any later one changes the
+  /// state.
+  void update(float rate, std::uint64_t t) {
     const std::size_t slot = begun_ % losses_.size();
-    enqueue_step(x.data(), y.data(), batch.size(), rate, t, slot);
+    enqueue_update(rate, t, slot);
     calls_.to_host(host_losses_ + slot, device_losses_ + slot, 1);
     calls_.record(losses_[slot]);
     ++begun_;
@@ -134,6 +156,7 @@ class device_network {
   void begin_predictions() { asked_ = given_ = 0; }
   /// `use(outputs, targets, samples)` is called for what is complete, in order.
   void predict(const auto& batch, auto&& use) {
+    if (batch.size() == 0) return;
     if (asked_ - given_ == most_predictions) give(use);
     const auto [x, y] = batch.fields();
     const std::size_t rows = batch.size();
@@ -195,7 +218,7 @@ class device_network {
       input = here.values;
     }
   }
-  void enqueue_step(const float* x, const float* y, std::size_t rows, float rate, std::uint64_t t, std::size_t slot) {
+  void enqueue_gradients(const float* x, const float* y, std::size_t rows, std::size_t slot) {
     forward(x, rows);
     const layer& last = layers_.back();
     calls_.sums(
@@ -211,6 +234,9 @@ class device_network {
       calls_.sgemm(true, false, in, n, out, now_ + here.weight, out, here.deltas, out, below.deltas, in);
       calls_.sums(rows, in, rectified_gradient{below.values, std::size_t(in), below.deltas, gradients_ + below.bias});
     }
+  }
+  void enqueue_update(float rate, std::uint64_t t, std::size_t slot) {
+    if (one_of_several_) calls_.each(1, halt_with_others{device_losses_ + slot, halted_});
     float *const first = now_ + size_, *const second = first + size_;
     if (adam_) {
       const auto [scale, root] = adam_factors(static_cast<double>(t), rate, momentum_, adam_beta2);
@@ -223,7 +249,7 @@ class device_network {
 
   Calls calls_;
   std::int64_t size_, batch_;
-  bool adam_;
+  bool adam_, one_of_several_;
   float momentum_;
   std::vector<layer> layers_;
   // On the device: parameters and both moments, one behind the other.

@@ -88,7 +88,7 @@ class mlp {
     }
     return loss;
   }
-  const Eigen::VectorXf& gradients() const { return gradients_; }
+  Eigen::VectorXf& gradients() { return gradients_; }
 
  private:
   struct layer : dense_layer {

@@ -35,6 +35,8 @@ void parse(int argc, char** argv, settings& to) {
   app.add_option("--seed", to.seed, "of split, order and initial weights");
   app.add_option("--readers", to.readers, "threads that read; 0: none but the main one");
   app.add_option("--depth", to.depth, "batches in existence");
+  app.add_option("--replicas", to.replicas, "that train alike, each with readers of its own, its share of each batch")
+      ->check(CLI::Range(1, 1024));
   app.add_option("--timeout", to.timeout, "seconds to wait for a batch")->check(CLI::Range(1e-9, 1e9));
   app.add_option("--device", to.device, "cpu, cuda, or auto: cuda where it can be used")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));

@@ -28,7 +28,7 @@ struct settings {
   }
 
   // Of this process only.
-  int readers = 1, depth = 3;
+  int readers = 1, depth = 3, replicas = 1;
   double timeout = 600;
   std::string device = "auto", out = "trained", resume, model, predict;
 };

@@ -63,6 +63,8 @@ class scores {
     mean_ += shift / count_;
     spread_ += shift * (truth - mean_);
   }
+  double count() const { return count_; }
+  double squares() const { return squares_; }
   double rmse() const { return std::sqrt(squares_ / count_); }
   double mae() const { return absolute_ / count_; }
   double r2() const { return 1 - squares_ / spread_; }

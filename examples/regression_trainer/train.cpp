@@ -1,14 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train.hpp"
 
+#include <cstdlib>
 #include <span>
 
 #include "chart.hpp"
 #include "cpu_network.hpp"
+#include "replicated.hpp"
 #include "train_cuda.hpp"
-#include "training.hpp"
+#include "train_mpi.hpp"
 
 namespace trainer {
+namespace {
+
+/// This process's place among those that mpirun began, of Open MPI or of MPICH and its kin, as they tell it.
+penstock::world place_under_mpirun() {
+  penstock::world result;
+  for (const auto& [rank, size] : {std::pair{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}})
+    if (std::getenv(rank) != nullptr && std::getenv(size) != nullptr)
+      result = {std::strtoull(std::getenv(rank), nullptr, 10), std::strtoull(std::getenv(size), nullptr, 10)};
+  return result;
+}
+
+}  // namespace
 
 const char* name_of(ending how) {
   switch (how) {
@@ -19,6 +33,18 @@ const char* name_of(ending how) {
     case ending::interrupted: return "interrupted";
     default: return "error";
   }
+}
+
+bool is_timeout(const std::exception& problem) {
+  if (dynamic_cast<const penstock::timeout_error*>(&problem) != nullptr) return true;
+  const auto* const of_a_replica = dynamic_cast<const penstock::replica_error*>(&problem);
+  try {
+    if (of_a_replica != nullptr) of_a_replica->rethrow_cause();
+  } catch (const penstock::timeout_error&) {
+    return true;
+  } catch (...) {
+  }
+  return false;
 }
 
 void draw_curve(const std::string& file, const std::string& target, const checkpoint& state) {
@@ -52,6 +78,10 @@ baselines score_baselines(const table& data, const settings& s, const comoments&
 
 device_choice choose_device(const settings& s) {
   if (s.device == "cpu") return {false, "cpu"};
+  if (place_under_mpirun().size > 1) {
+    if (s.device == "cuda") throw penstock::error("--device cuda under mpirun, wanted cpu, or --replicas without it");
+    return {false, "cpu (no CUDA under mpirun)"};
+  }
   const std::string problem = why_no_cuda();
   if (problem.empty()) return {true, cuda_name()};
   if (s.device == "cuda") throw penstock::error("--device cuda: " + problem + ", wanted a GPU that can be used");
@@ -59,9 +89,17 @@ device_choice choose_device(const settings& s) {
 }
 
 ending train(const settings& s, std::optional<checkpoint> from, const parts& data, std::stop_token stop) {
-  const device_choice device = choose_device(s);
-  std::printf("device: %s\n", device.text.c_str());
+  device_choice device = choose_device(s);
+  const penstock::world processes = place_under_mpirun();
+  if (s.replicas > 1 && processes.size > 1)
+    throw penstock::error("--replicas under mpirun, where each process is one: wanted either");
+  if (s.replicas > 1) device.text += ", " + std::to_string(s.replicas) + " replicas";
+  if (processes.size > 1) device.text += ", " + std::to_string(processes.size) + " processes";
+  if (processes.rank == 0) std::printf("device: %s\n", device.text.c_str());
+  if (processes.size > 1) return train_on_mpi(s, from, data, stop, device.text);
   if (device.cuda) return train_on_cuda(s, std::move(from), data, stop, device.text);
+  if (s.replicas > 1)
+    return train_replicas<cpu_network>(penstock::local_world<>(s.replicas), s, from, data, stop, device.text);
   return training<cpu_network>(s, std::move(from), data).run(stop, device.text);
 }
 

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include <penstock/observe/progress.hpp>
+#include <penstock/penstock.hpp>
+#include <penstock/replicas.hpp>
 
 #include "data.hpp"
 #include "mlp.hpp"
@@ -19,6 +21,8 @@ using clock = std::chrono::steady_clock;
 
 // What does not depend on where the network is.
 const char* name_of(ending how);
+/// A batch did not come in time, of this replica or of another one of this process.
+bool is_timeout(const std::exception& problem);
 void draw_curve(const std::string& file, const std::string& target, const checkpoint& state);
 struct baselines {
   scores least_squares, mean;
@@ -37,6 +41,26 @@ scores evaluate(auto& from, std::uint64_t epoch, const standardise& inputs, auto
   for (auto& batch : from.epoch(epoch)) predict(batch, use);
   finish(use);
   return result;
+}
+
+/// What is asked of a `penstock::replica`, for a training without others.
+struct alone {
+  operator penstock::world() const { return {}; }
+  auto start(const auto& work) { return work.start(); }
+  bool all_reduce_buffers(const auto&...) { return true; }
+  void sum(std::span<double>) {}
+};
+
+/// What `work()` comes to, and its problem is told.
+template <class Work>
+ending ending_of(Work work) {
+  try {
+    return work();
+  } catch (const std::exception& problem) {
+    const bool late = is_timeout(problem);
+    std::fprintf(stderr, "%s: %s\n", late ? "time-out" : "error", problem.what());
+    return late ? ending::timeout : ending::error;
+  }
 }
 
 /// The loop, and all that it owes at its end. It knows nothing of where the network is: `Network` is `cpu_network`, or
@@ -72,17 +96,13 @@ class training {
   }
 
   ending run(std::stop_token stop, const std::string& device) {
-    const auto start = clock::now();
-    ending how = ending::error;
+    alone only;
+    return finish(ending_of([&] { return loop(only, stop); }), device);
+  }
+
+  /// Puts everything on the disk and prints the report. By one replica, the first, when the loops of all have ended.
+  ending finish(ending how, const std::string& device) {
     std::string report = "test: none";
-    try {
-      how = loop(stop);
-    } catch (const penstock::timeout_error& late) {
-      how = ending::timeout;
-      std::fprintf(stderr, "time-out: %s\n", late.what());
-    } catch (const std::exception& problem) {
-      std::fprintf(stderr, "error: %s\n", problem.what());
-    }
     bool saved = false;
     try {
       // What was enqueued before the loop was left belongs to the run.
@@ -105,46 +125,52 @@ class training {
                 path("loss.svg").c_str(), path("best.ckpt").c_str());
     std::printf("ended: %s step %llu; to go on: regression_trainer --resume %s\n%s seconds=%.2f\n", name_of(how),
                 static_cast<unsigned long long>(saved_steps_), path("last.ckpt").c_str(), report.c_str(),
-                std::chrono::duration<double>(clock::now() - start).count());
+                std::chrono::duration<double>(clock::now() - start_).count());
+    std::fflush(stdout);  // mpirun ends whom it sees behind others' failure
     return how;
   }
 
- private:
-  /// A step that was begun: what its loss is worth, and where the feed stands behind it.
-  struct step_begun {
-    std::size_t samples;
-    penstock::feed_state feed;
-  };
-
-  ending loop(std::stop_token stop) {
+  /// The same on all replicas: whatever decides how it goes on is of all samples.
+  ending loop(auto& replica, std::stop_token stop) {
+    start_ = clock::now();
+    const bool first = penstock::world(replica).rank == 0;
     if (last_.inputs.mean.empty()) {
       moments_ = statistics(data_.train, s_, stop);
-      if (moments_.count == 0) return ending::interrupted;
+      double stopped[] = {moments_.count == 0 ? 1.0 : 0.0};
+      replica.sum(stopped);
+      if (stopped[0] > 0) return ending::interrupted;
       const Eigen::VectorXd deviation = moments_.deviation();
       last_.inputs = {{moments_.mean.begin(), moments_.mean.end()}, {deviation.begin(), deviation.end()}, s_.squash};
       best_ = last_;
     }
-    auto batches = net_.shuffled_batches(data_.train, s_, last_.inputs);
-    auto checks = net_.ordered_batches(data_.validation, s_, last_.inputs);
-    batches.observe(penstock::progress_bar{{.epochs = s_.epochs}});
+    const auto work = net_.batches(data_.train, s_, penstock::shuffle::full, last_.inputs, replica);
+    if (first) std::fputs(penstock::describe(work).c_str(), stdout), std::fflush(stdout);
+    auto batches = replica.start(work);
+    auto checks = net_.batches(data_.validation, s_, penstock::shuffle::none, last_.inputs, replica).start();
+    if (first) batches.observe(penstock::progress_bar{{.epochs = s_.epochs}});
     batches.set_last_epoch(s_.epochs - 1);
     batches.stop_when(stop);
     if (!last_.feed.empty()) batches.resume(penstock::feed_state::parse(last_.feed));
     const double total = s_.epochs * batches.steps_per_epoch().value();
     const auto tell = [&](float loss) { batches.report("loss", loss); };
-    if constexpr (Network::can_be_lost) save_both();  // so that there is something to go on from
+    if (Network::can_be_lost && first) save_both();  // so that there is something to go on from
 
     for (std::uint64_t epoch = batches.state().epoch; epoch < s_.epochs; ++epoch) {
       for (auto& batch : batches.epoch(epoch)) {
+        net_.differentiate(batch);
+        if (!replica.all_reduce_buffers(batch, penstock::step_options{}, net_.means())) continue;
         const std::uint64_t done = last_.network.steps + in_flight();
-        net_.step(batch, cosine_rate(s_.rate, done / total), done + 1);
-        pending_[begun_++ % pending_.size()] = {batch.size(), batches.state()};
+        net_.update(cosine_rate(s_.rate, done / total), done + 1);
+        pending_[begun_++ % pending_.size()] = {batch.info().total, batches.state()};
         if (!collect(pending_.size() - 1, tell)) return ending::not_a_number;
       }
       if (!collect(0, tell)) return ending::not_a_number;
       if (last_.seen == data_.train.size()) {
         last_.training.push_back(last_.inputs.scale.back() * std::sqrt(last_.loss / last_.seen));
-        last_.validation.push_back(evaluate(checks, epoch, last_.inputs).rmse());
+        const scores mine = evaluate(checks, epoch, last_.inputs);
+        double all[] = {mine.squares(), mine.count()};
+        replica.sum(all);
+        last_.validation.push_back(std::sqrt(all[0] / all[1]));
         last_.seen = 0;
         last_.loss = 0;
         last_.feed = state_->text();
@@ -155,10 +181,17 @@ class training {
         if (since_best_ == s_.patience && s_.patience > 0) return ending::early_stop;
       }
       if (batches.stopped()) return ending::interrupted;
-      if (clock::now() > saved_ + std::chrono::seconds(1)) save_both();
+      if (first && clock::now() > saved_ + std::chrono::seconds(1)) save_both();
     }
     return ending::done;
   }
+
+ private:
+  /// A step that was begun: what its loss is worth, and where the feed stands behind it.
+  struct step_begun {
+    std::uint64_t samples;
+    penstock::feed_state feed;
+  };
 
   std::size_t in_flight() const { return begun_ - collected_; }
   /// Takes note of the losses that are there, in the order of their steps, and waits for more while over `most` are to
@@ -210,7 +243,7 @@ class training {
     const checkpoint best = load(path("best.ckpt"));
     if (best.inputs.mean.empty() || data_.test.size() == 0) return "test: none";
     if (moments_.count == 0) moments_ = statistics(data_.train, s_, {});
-    auto standardised = net_.ordered_batches(data_.test, s_, best.inputs);
+    auto standardised = net_.batches(data_.test, s_, penstock::shuffle::none, best.inputs).start();
     net_.load(which::now, best.network);
     const scores model = evaluate(standardised, 0, best.inputs);
     const auto [ols, mean] = score_baselines(data_.test, s_, moments_);
@@ -235,7 +268,7 @@ class training {
   std::optional<penstock::feed_state> state_;  // behind the last step whose loss was collected
   double least_ = std::numeric_limits<double>::infinity();
   std::uint64_t since_best_ = 0, saved_steps_ = 0;
-  clock::time_point saved_{};
+  clock::time_point start_{}, saved_{};
 };
 
 /// Prints the model's outputs for all rows, in the target's unit, line by line.
@@ -246,7 +279,7 @@ void predict_on(Network&& net, const checkpoint& model, const table& rows, const
   const auto print = [&](const float* outputs, const float*, std::size_t samples) {
     for (std::size_t i = 0; i < samples; ++i) std::printf("%.9g\n", model.inputs.value(outputs[i]));
   };
-  auto batches = net.ordered_batches(rows, s, model.inputs);
+  auto batches = net.batches(rows, s, penstock::shuffle::none, model.inputs).start();
   for (auto& batch : batches.epoch(0)) net.predict(batch, print);
   net.finish_predictions(print);
 }

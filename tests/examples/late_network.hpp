@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <penstock/sample/philox.hpp>
 
+#include "batches.hpp"
 #include "device_network.hpp"
 
 namespace program_test {
@@ -128,20 +129,16 @@ class late_calls {
 /// The network of a GPU on these calls, fed on the CPU.
 class late_network : public trainer::device_network<late_calls> {
  public:
-  late_network(const trainer::network_layout& layout, const trainer::settings& s, std::uint64_t seed = 1)
-      : device_network(layout, s, seed) {}
+  late_network(const trainer::network_layout& layout, const trainer::settings& s, penstock::cpu_device = {})
+      : device_network(layout, s, 1) {}
 
   void prepare(std::initializer_list<std::uint64_t> sizes) {
     device_network::prepare(sizes);
     calls().close();
   }
-  static trainer::feed shuffled_batches(const trainer::table& data, const trainer::settings& s,
-                                        const trainer::standardise& inputs) {
-    return trainer::shuffled_batches(data, s, inputs);
-  }
-  static trainer::feed ordered_batches(const trainer::table& data, const trainer::settings& s,
-                                       const trainer::standardise& inputs) {
-    return trainer::ordered_batches(data, s, inputs);
+  static auto batches(const trainer::table& data, const trainer::settings& s, penstock::shuffle order,
+                      const trainer::standardise& inputs, penstock::world world = {}) {
+    return trainer::batches(data, s, order, inputs, world, penstock::cpu_device{});
   }
 };
 

@@ -16,8 +16,8 @@
 #include "curve_data.hpp"
 #include "late_network.hpp"
 #include "program.hpp"
+#include "replicated.hpp"
 #include "train_cuda.hpp"
-#include "training.hpp"
 
 namespace {
 
@@ -201,9 +201,11 @@ TEST_P(trainer_device_network, steps_as_the_one_on_the_cpu) {
     const std::uint64_t rows = t % 5 == 0 ? std::max<std::uint64_t>(batch / 3, 1) : batch;
     plain_batch one{random_floats(rows * features, 2 * t), random_floats(rows, 2 * t + 1)};
     for (std::size_t i = 0; i < rows; ++i) one.y[i] = std::sin(one.x[i * features]) + 0.1f * one.y[i];
-    cpu.step(one, 0.01f, t);
+    cpu.differentiate(one);
+    cpu.update(0.01f, t);
     wanted.push_back(*cpu.loss(true));
-    device.step(one, 0.01f, t);
+    device.differentiate(one);
+    device.update(0.01f, t);
     while (found.size() < t) {
       const auto loss = device.loss(t - found.size() == device.most_in_flight());
       if (!loss) break;
@@ -253,18 +255,24 @@ TEST_P(trainer_device_network, steps_as_the_one_on_the_cpu) {
 }
 
 /// Whole runs on a device of which two are there to be had: `late`, loops on the host whose results come late, and
-/// `cuda`.
+/// `cuda`; each alone, and two replicas on it.
 class trainer_on_device : public testing::TestWithParam<std::string> {
  protected:
+  static bool late() { return GetParam().starts_with("late"); }
+  static bool two() { return GetParam().ends_with("two"); }
+  /// So many reads of the training part, where each replica has read it whole before, for the statistics.
+  static std::uint64_t reads(std::uint64_t training) { return training + (two() ? 2000 : 1000); }
   void SetUp() override {
-    if (GetParam() == "late") return;
+    if (late()) return;
     if (const std::string problem = why_no_cuda(); !problem.empty()) GTEST_SKIP() << "no CUDA: " << problem;
   }
   static ending run(const settings& s, std::optional<checkpoint> from, const parts& data, std::stop_token stop = {}) {
-    if (GetParam() == "late") return training<late_network>(s, std::move(from), data).run(stop, "late");
-    settings on_cuda = s;
-    on_cuda.device = "cuda";
-    return train(on_cuda, std::move(from), data, stop);
+    settings there = s;
+    there.replicas = two() ? 2 : 1;
+    there.device = "cuda";
+    if (!late()) return train(there, std::move(from), data, stop);
+    if (!two()) return training<late_network>(there, std::move(from), data).run(stop, "late");
+    return train_replicas<late_network>(penstock::local_world<>(2), there, from, data, stop, "late");
   }
   static ending run_on_cpu(const settings& s, std::optional<checkpoint> from, const parts& data) {
     return train(s, std::move(from), data, {});
@@ -305,7 +313,7 @@ class trainer_on_device : public testing::TestWithParam<std::string> {
   }
   temporary_directory where;
 };
-INSTANTIATE_TEST_SUITE_P(Devices, trainer_on_device, testing::Values("late", "cuda"),
+INSTANTIATE_TEST_SUITE_P(Devices, trainer_on_device, testing::Values("late", "late_two", "cuda", "cuda_two"),
                          [](const auto& one) { return one.param; });
 
 TEST_P(trainer_on_device, gives_the_curve_of_the_cpu_and_the_same_bits_every_time) {
@@ -325,7 +333,7 @@ TEST_P(trainer_on_device, stopped_in_mid_epoch_it_goes_on_there_and_on_the_cpu) 
   std::stop_source stop;
   const settings s = options("run"), whole = options("whole");
   const auto in_second_epoch = [&](std::uint64_t reads) {
-    if (reads == 2500) stop.request_stop();  // 1000 are for the statistics
+    if (reads == trainer_on_device::reads(1500)) stop.request_stop();
   };
   ASSERT_EQ(run(s, {}, data(in_second_epoch), stop.get_token()), ending::interrupted);
   ASSERT_EQ(run(whole, {}, data()), ending::done);
@@ -353,7 +361,7 @@ TEST_P(trainer_on_device, goes_on_from_a_checkpoint_of_the_cpu) {
 TEST_P(trainer_on_device, a_failed_read_leaves_the_steps_before_it) {
   const settings s = options("run"), whole = options("whole");
   const auto fails = [](std::uint64_t reads) {
-    if (reads == 2500) throw std::runtime_error("the sample is gone");
+    if (reads == trainer_on_device::reads(1500)) throw std::runtime_error("the sample is gone");
   };
   ASSERT_EQ(run(s, {}, data(fails)), ending::error);
   const settings there = resumed(s, s.out, s);
@@ -367,13 +375,21 @@ TEST_P(trainer_on_device, a_loss_that_is_no_number_ends_at_the_step_that_the_cpu
   for (const bool diverges : {true, false}) {  // or one sample is bad, and all others go on to be good
     settings cpu = options("cpu"), s = options("run");
     if (diverges) cpu.rate = s.rate = 1e30f;
+    std::uint64_t bad = 2500;
     const auto spoilt = [&] {
-      return parts{curve_data{.first = 0, .count = 1000, .bad = diverges ? 0U : 2500U},
+      return parts{curve_data{.first = 0, .count = 1000, .bad = diverges ? 0U : bad},
                    curve_data{.first = 1000, .count = 200}, curve_data{.first = 2000, .count = 200}};
     };
     ASSERT_EQ(run_on_cpu(cpu, {}, spoilt()), ending::not_a_number);
+    bad = reads(1500);
     ASSERT_EQ(run(s, {}, spoilt()), ending::not_a_number);
     const checkpoint wanted = last(cpu), found = last(s);
+    if (!diverges && two()) {  // which sample it is, is chance
+      EXPECT_GT(found.network.steps, 16U);
+      EXPECT_LT(found.network.steps, 32U);
+      EXPECT_TRUE(found.network.parameters.allFinite());
+      continue;
+    }
     EXPECT_EQ(found.network.steps, wanted.network.steps);
     EXPECT_EQ(found.feed, wanted.feed);
     EXPECT_EQ(found.seen, wanted.seen);

@@ -24,7 +24,10 @@ using program_test::temporary_directory;
 constexpr std::uint64_t samples = 1000;
 constexpr std::uint64_t steps_per_epoch = 16;  // of 64 samples, the last one of 40
 
-class trainer_endings : public testing::TestWithParam<int> {
+struct threads {
+  int readers, replicas;
+};
+class trainer_endings : public testing::TestWithParam<threads> {
  protected:
   settings options(const std::string& folder) const {
     settings s;
@@ -34,7 +37,8 @@ class trainer_endings : public testing::TestWithParam<int> {
     s.epochs = 4;
     s.patience = 0;
     s.batch = 64;
-    s.readers = GetParam();
+    s.readers = GetParam().readers;
+    s.replicas = GetParam().replicas;
     s.timeout = 60;
     s.out = where / folder;
     return s;
@@ -65,13 +69,18 @@ class trainer_endings : public testing::TestWithParam<int> {
     EXPECT_EQ(best.network.steps, steps_per_epoch);
     EXPECT_EQ(content(s.out + "/loss.svg").substr(0, 4), "<svg");
   }
+  // Reads of the training part: 1000 for each replica's statistics, then 1000 an epoch. Readers are ahead by some
+  // batches.
+  const std::uint64_t in_second_epoch = (GetParam().replicas + 1) * samples + samples / 2;
   temporary_directory where;
 };
-INSTANTIATE_TEST_SUITE_P(Readers, trainer_endings, testing::Values(0, 1, 3),
-                         [](const auto& one) { return std::to_string(one.param); });
-
-// Reads of the training part: 1000 for the statistics, then 1000 an epoch. Readers are ahead by some batches.
-constexpr std::uint64_t in_second_epoch = 2 * samples + samples / 2;
+INSTANTIATE_TEST_SUITE_P(Threads, trainer_endings,
+                         testing::Values(threads{0, 1}, threads{1, 1}, threads{3, 1}, threads{0, 2}, threads{2, 2},
+                                         threads{1, 3}),
+                         [](const auto& one) {
+                           return std::to_string(one.param.readers) + "_readers_of_" +
+                                  std::to_string(one.param.replicas);
+                         });
 
 TEST_P(trainer_endings, done) {
   const settings s = options("run");
@@ -118,7 +127,7 @@ TEST_P(trainer_endings, stop_while_statistics_are_made) {
 
 TEST_P(trainer_endings, exception_in_mid_epoch_and_resume) {
   const settings s = options("run");
-  const ending how = train(s, {}, with([](std::uint64_t reads) {
+  const ending how = train(s, {}, with([&](std::uint64_t reads) {
                              if (reads == in_second_epoch) throw std::runtime_error("the sample is gone");
                            }),
                            {});
@@ -137,11 +146,11 @@ TEST_P(trainer_endings, loss_that_is_no_number) {
 }
 
 TEST_P(trainer_endings, time_out_in_mid_epoch_and_resume) {
-  if (GetParam() == 0) GTEST_SKIP() << "what the main thread reads itself cannot be timed out";
+  if (GetParam().readers == 0) GTEST_SKIP() << "what the main thread reads itself cannot be timed out";
   auto never = std::make_shared<std::latch>(1);
   settings s = options("run");
   s.timeout = 1;
-  const ending how = train(s, {}, with([never](std::uint64_t reads) {
+  const ending how = train(s, {}, with([never, this](std::uint64_t reads) {
                              if (reads == in_second_epoch) never->wait();
                            }),
                            {});

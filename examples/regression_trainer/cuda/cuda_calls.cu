@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <penstock/communicator/local.cuh>
+
 #include "../device_math.hpp"
 
 namespace trainer {
@@ -88,8 +90,17 @@ void cuda_calls::sums(std::size_t rows, std::size_t columns, const Terms& f) {
 
 template void cuda_calls::each(std::size_t, const adam_update&);
 template void cuda_calls::each(std::size_t, const momentum_update&);
+template void cuda_calls::each(std::size_t, const halt_with_others&);
 template void cuda_calls::cells(std::size_t, std::size_t, const add_bias&);
 template void cuda_calls::sums(std::size_t, std::size_t, const squared_error&);
 template void cuda_calls::sums(std::size_t, std::size_t, const rectified_gradient&);
+
+void cuda_reduction::prepare(const penstock::cuda_device& device, std::span<const penstock::cuda_device> others) {
+  penstock::cuda_kernels().prepare(device, others);
+}
+void cuda_reduction::sum(const penstock::cuda_device& device, const penstock::local_sum& what,
+                         penstock::cuda_stream_view on) const {
+  penstock::cuda_kernels().sum(device, what, on);
+}
 
 }  // namespace trainer

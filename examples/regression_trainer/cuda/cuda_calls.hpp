@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include <penstock/communicator/local_cuda.hpp>
 #include <penstock/device/cuda.hpp>
 
 namespace trainer {
@@ -65,6 +67,13 @@ class cuda_calls {
   std::vector<penstock::cuda_host_memory> pinned_;
   std::vector<penstock::cuda_event> events_;
   std::unique_ptr<cublasContext, handle_end> cublas_;
+};
+
+/// Of gradients, over replicas on one GPU or on several: `penstock::cuda_kernels`, for files that g++ compiles.
+class cuda_reduction : public penstock::detail::cuda_peer_copies {
+ public:
+  void prepare(const penstock::cuda_device& device, std::span<const penstock::cuda_device> others);
+  void sum(const penstock::cuda_device& device, const penstock::local_sum& what, penstock::cuda_stream_view on) const;
 };
 
 }  // namespace trainer

@@ -3,7 +3,7 @@
 
 #include "../batches.hpp"
 #include "../device_network.hpp"
-#include "../training.hpp"
+#include "../replicated.hpp"
 #include "cuda_calls.hpp"
 
 namespace trainer {
@@ -12,19 +12,13 @@ namespace {
 /// The network on the GPU. Its feeds hand their batches over on the network's stream: training and validation are in
 /// order without a wait.
 class cuda_network : public device_network<cuda_calls> {
-  auto to_gpu(const table& data, const settings& s, penstock::shuffle order, const standardise& inputs) {
-    return batches(data, s, order, inputs, calls().device(), {.consumer = calls().stream()});
-  }
-
  public:
-  cuda_network(const network_layout& layout, const settings& s)
-      : device_network(layout, s, penstock::cuda_device(), std::chrono::minutes(2)) {}
+  cuda_network(const network_layout& layout, const settings& s, penstock::cuda_device device = {})
+      : device_network(layout, s, std::move(device), std::chrono::minutes(2)) {}
 
-  auto shuffled_batches(const table& data, const settings& s, const standardise& inputs) {
-    return described(to_gpu(data, s, penstock::shuffle::full, inputs));
-  }
-  auto ordered_batches(const table& data, const settings& s, const standardise& inputs) {
-    return to_gpu(data, s, penstock::shuffle::none, inputs).start();
+  auto batches(const table& data, const settings& s, penstock::shuffle order, const standardise& inputs,
+               penstock::world world = {}) {
+    return trainer::batches(data, s, order, inputs, world, calls().device(), {.consumer = calls().stream()});
   }
 };
 
@@ -42,6 +36,12 @@ std::string cuda_name() { return penstock::cuda_device().describe(); }
 
 ending train_on_cuda(const settings& s, std::optional<checkpoint> from, const parts& data, std::stop_token stop,
                      const std::string& device) {
+  if (s.replicas > 1) {
+    std::vector<penstock::cuda_device> devices;
+    for (int i = 0; i < s.replicas; ++i) devices.emplace_back(i % penstock::cuda_device::count());
+    using world = penstock::local_device_world<penstock::cuda_device, cuda_reduction>;
+    return train_replicas<cuda_network>(world(std::move(devices)), s, from, data, stop, device);
+  }
   return training<cuda_network>(s, std::move(from), data).run(stop, device);
 }
 
