@@ -195,7 +195,7 @@ int main(int argc, char** argv) {
         if (world.rank() == 1 && step == 1) throw std::runtime_error("not today");
       });
     } catch (const replica_error& caught) {
-      check(has(caught.what(), "failed: not today"), caught.what());
+      check(has(caught.what(), "rank 1 failed: not today"), caught.what());
       leave("ok", world.rank());
       return 3;
     }

@@ -461,7 +461,10 @@ class lockstep final : public epoch_partner {
     if (ended_ || over_) return drain();
     step_ = control_->step();
     if (std::uncaught_exceptions() > exceptions_) {
-      // Either the body's, and `fail` follows, or one that the body deals with.
+      // Either the body's, and `fail` follows, or one that the body deals with. Devices that wait for this rank are not
+      // to wait while the body's memory is freed.
+      if constexpr (requires { communicator_.has_neighbours(); })
+        if (communicator_.has_neighbours()) return join(words::leaving);
       owes_ = true;
       return;
     }

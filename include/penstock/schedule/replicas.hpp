@@ -40,14 +40,17 @@ namespace detail {
 struct rank_ending {
   replica_summary summary;
   std::exception_ptr failure;
+  std::uint64_t rank = 0;
   provenance where;  // the rank was
   bool own = false;
 };
 
-/// Called on the rank's thread.
+/// Called on the rank's thread. A world of processes has `rank()`, this one's.
 template <class World, class Body>
 rank_ending run_rank(World& world, std::size_t n, const replica_options& options, Body& body) {
   rank_ending result;
+  result.rank = n;
+  if constexpr (requires { world.rank(); }) result.rank = world.rank();
   std::optional<replica_of<World>> one;
   try {
     one.emplace(world.join(n), options);
@@ -58,7 +61,8 @@ rank_ending run_rank(World& world, std::size_t n, const replica_options& options
     if (one)
       one->fail(result.failure);
     else
-      world.abort(n, {.stage = "replicas"}, concat("rank ", n, " failed: ", message_of(result.failure)));
+      world.abort(result.rank, {.stage = "replicas"},
+                  concat("rank ", result.rank, " failed: ", message_of(result.failure)));
     result.own = !one || one->failed_by_itself();
     if (one) result.where = one->where();
     result.where.stage = "replicas";
@@ -70,14 +74,13 @@ rank_ending run_rank(World& world, std::size_t n, const replica_options& options
 template <class Endings>
 void throw_first_failure(const Endings& endings) {
   const rank_ending* first = nullptr;
-  std::uint64_t rank = 0;
   for (std::size_t n = 0; n < endings.size(); ++n) {
     if (!endings[n].failure || (first != nullptr && (first->own || !endings[n].own))) continue;
     first = &endings[n];
-    rank = n;
   }
   if (first == nullptr) return;
   if (!first->own) std::rethrow_exception(first->failure);
+  const std::uint64_t rank = first->rank;
   provenance where = first->where;
   try {
     std::rethrow_exception(first->failure);
