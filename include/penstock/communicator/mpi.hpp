@@ -382,10 +382,10 @@ class mpi_world {
     requires std::convertible_to<std::invoke_result_t<DeviceFor&, int>, Device>
   explicit mpi_world(DeviceFor&& device_for, MPI_Comm ranks = MPI_COMM_WORLD)
       : link_(std::make_shared<detail::mpi_link>(ranks)), device_(device_for(link_->local_rank())) {}
-  mpi_world(const mpi_world&) = delete;
-  mpi_world& operator=(const mpi_world&) = delete;
+  mpi_world(mpi_world&&) noexcept = default;
+  mpi_world& operator=(mpi_world&&) = delete;
   ~mpi_world() {
-    if (!link_->dead() || !environment_.owns()) return;
+    if (!link_ || !link_->dead() || !environment_.owns()) return;
     std::fprintf(stderr, "penstock: rank %llu ends all, as a replicated run is dead: %s\n",
                  static_cast<unsigned long long>(link_->rank()), link_->cause().c_str());
     std::fflush(nullptr);

@@ -32,8 +32,8 @@ class mpi_environment {
       throw;
     }
   }
-  mpi_environment(const mpi_environment&) = delete;
-  mpi_environment& operator=(const mpi_environment&) = delete;
+  mpi_environment(mpi_environment&& other) noexcept : owns_(std::exchange(other.owns_, false)) {}
+  mpi_environment& operator=(mpi_environment&&) = delete;
   ~mpi_environment() {
     if (owns_) MPI_Finalize();
   }

@@ -18,8 +18,8 @@ namespace penstock {
 
 /// Ranks on NVIDIA GPUs, by NCCL. Link `penstock::nccl`. Two ways:
 /// - `nccl_world({cuda_device(0), cuda_device(1)})`: one process, with a thread for each device;
-/// - `nccl_world(cuda_device(local_rank), mpi_world())`: one process for each device. The other world brings the
-///   processes together, carries NCCL's id, and tells others of a failure.
+/// - `nccl_world(device, std::move(mpi))`, with `mpi_world mpi; cuda_device device(mpi.local_rank());`: one process for
+///   each device. The other world brings the processes together, carries NCCL's id, and tells others of a failure.
 ///
 /// Two ranks on one device are refused. Like `local_world` it is a world that `replicas` and `run` take.
 template <class HostWorld = local_world<>, class Kernels = no_nccl_kernels>
