@@ -57,7 +57,7 @@ class local_communicator {
     mine.words = one.words;
     mine.buffers = one.buffers;
     mine.joins = one.joins;
-    const auto limit = one.patient ? std::nullopt : std::optional(options_.timeout);
+    const auto limit = one.patient ? std::chrono::nanoseconds::max() : options_.timeout;
     const std::uint64_t meeting = group_->meet(rank_, limit, one.epoch, one.step);
     const auto [words, shape] = detail::fold_seats(*group_, meeting);
     words_ = words;

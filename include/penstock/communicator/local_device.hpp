@@ -107,8 +107,7 @@ class local_device_communicator {
       mine.words = one.words;
       mine.buffers = one.buffers;
       mine.joins = one.joins;
-      std::optional<std::chrono::nanoseconds> limit;
-      if (!one.patient) limit = options_.timeout;
+      const auto limit = one.patient ? std::chrono::nanoseconds::max() : options_.timeout;
       const std::uint64_t meeting = meetings().meet(rank_, limit, one.epoch, one.step);
       const auto [words, shape] = detail::fold_seats(meetings(), meeting);
       words_ = words;

@@ -35,11 +35,10 @@ class rendezvous {
   /// To be filled before `meet`; another one each time.
   Seat& seat(std::uint64_t rank) noexcept { return ranks_[rank].seats[next(rank) & 1]; }
 
-  /// Comes to the next meeting, and waits for all others, at most `timeout` if that is given. Returns the meeting's
+  /// Comes to the next meeting, and waits for all others, at most `timeout`. Returns the meeting's
   /// number, for `at`. Throws `replica_error` if the ranks do not all come: then on every rank, as who comes last and
   /// who gives up decide it by one word.
-  std::uint64_t meet(std::uint64_t rank, std::optional<std::chrono::nanoseconds> timeout, std::uint64_t epoch,
-                     std::uint64_t step) {
+  std::uint64_t meet(std::uint64_t rank, std::chrono::nanoseconds timeout, std::uint64_t epoch, std::uint64_t step) {
     const std::uint64_t meeting = next(rank) + 1;
     ranks_[rank].come.store(meeting, std::memory_order_release);
     for (std::uint64_t word = word_.load(std::memory_order_relaxed);;) {
@@ -49,7 +48,7 @@ class rendezvous {
     }
     gate_.notify();
     const auto ended = [&] { return all_came(meeting) || is_aborted(); };
-    if (!gate_.wait(ended, timeout ? deadline_after(*timeout) : no_deadline)) {
+    if (!gate_.wait(ended, deadline_after(timeout))) {
       std::string missing;
       std::uint64_t first = size_;
       for (std::uint64_t r = 0; r < size_; ++r) {
@@ -60,7 +59,7 @@ class rendezvous {
       if (first != size_)
         abort_unless(
             first, {.stage = "all_reduce", .epoch = epoch, .step = step},
-            concat(missing, " did not come within ", timeout->count() / 1'000'000, " ms, as seen by rank ", rank),
+            concat(missing, " did not come within ", timeout.count() / 1'000'000, " ms, as seen by rank ", rank),
             [&] { return all_came(meeting); });
       else
         gate_.wait(ended);  // the last one is on its way in

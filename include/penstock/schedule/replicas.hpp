@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <optional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -51,9 +51,9 @@ rank_ending run_rank(World& world, std::size_t n, const replica_options& options
   rank_ending result;
   result.rank = n;
   if constexpr (requires { world.rank(); }) result.rank = world.rank();
-  std::optional<replica_of<World>> one;
+  std::unique_ptr<replica_of<World>> one;
   try {
-    one.emplace(world.join(n), options);
+    one = std::make_unique<replica_of<World>>(world.join(n), options);
     body(*one);
     result.summary = one->finish();
   } catch (...) {
