@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no tsan: what it calls is tested elsewhere
+// ctest: no asan: what it calls is tested elsewhere
 // The right-hand sides of the README's table "From MATLAB", compiled and run. tests/documents/check.cmake holds the two
 // together: each code of the table stands here.
 #include <array>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no tsan: it counts what the plain program allocates
+// ctest: no asan: it counts what the plain program allocates
 // Law 2 for replicas: nothing is allocated once the first steps are done.
 #include <gtest/gtest.h>
 

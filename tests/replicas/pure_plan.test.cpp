@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no asan: endings and leaving have it
 // Law 1 for replicas: a step's samples over all ranks are the same for every world that keeps the global batch.
 #include <gtest/gtest.h>
 

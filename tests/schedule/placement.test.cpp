@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: no asan: it starts and joins readers as others do
 // Where readers run, as the kernel tells it.
 #include <sched.h>
 #include <unistd.h>
