@@ -14,7 +14,7 @@
 #include <penstock/penstock.hpp>
 #include <penstock/replicas.hpp>
 
-#include "nccl_double.hpp"
+#include "../cuda_double/nccl_double.hpp"
 #include "support.hpp"
 #include "watchdog.hpp"
 
