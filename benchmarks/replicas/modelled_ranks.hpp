@@ -43,14 +43,15 @@ struct seat {
   penstock::control_words words;
   std::span<const penstock::reduce_buffer> buffers;
   bool joins = false;
-  clock_type::time_point ready;  // the values are, by the device's own time
+  clock_type::time_point ready;  // the values and the engine are, by the device's own time
   std::string text;
 };
 using group = penstock::detail::rendezvous<seat>;
 
 /// Hosts meet as those of `local_communicator` do. The values' exchange is an operation of the device's second copy
-/// engine, on a stream of its own: it begins when the rank's values are ready, waits there for the latest rank's, as
-/// NCCL's kernel does, and then takes its time. A bucket's bytes are its microseconds; nothing is added up.
+/// engine, on a stream of its own: it begins when the rank's values are ready and the one before has ended, waits there
+/// for the latest rank, as NCCL's kernel does, and then takes its time. A bucket's bytes are its microseconds; nothing
+/// is added up.
 class modelled_communicator {
  public:
   using device_type = penstock::modelled_device;
@@ -80,15 +81,14 @@ class modelled_communicator {
     mine.joins = one.joins;
     if (!one.buffers.empty()) {
       device_.record(ready_, one.stream);
-      mine.ready = device_.completion(ready_);
+      mine.ready = std::max(device_.completion(ready_), free_);
     }
     const auto own = mine.ready;
     const std::uint64_t meeting = group_->meet(rank_, options_.timeout, one.epoch, one.step);
     const auto [words, shape] = penstock::detail::fold_seats(*group_, meeting);
     words_ = words;
     if (words_.ends()) return;
-    if (!words_.agree())
-      penstock::detail::throw_disagreement(*group_, meeting, words_, one.epoch, one.step);
+    if (!words_.agree()) penstock::detail::throw_disagreement(*group_, meeting, words_, one.epoch, one.step);
     if (shape.empty() || size() == 1) return;
     auto latest = own;
     for (std::uint64_t r = 0; r < size(); ++r) latest = std::max(latest, group_->at(meeting, r).ready);
@@ -96,9 +96,9 @@ class modelled_communicator {
     for (const auto& bucket : shape) bytes += bucket.bytes();
     device_.wait(link_.view(), ready_);
     device_.copy_to_host(to_.data(), from_.data(), std::min(bytes, most), link_.view());
-    if (one.early) return;
     device_.record(done_, link_.view());
-    device_.wait(one.stream, done_);
+    free_ = device_.completion(done_);
+    if (!one.early) device_.wait(one.stream, done_);
   }
   penstock::control_words words_of(std::uint64_t) const noexcept { return words_; }
 
@@ -122,6 +122,7 @@ class modelled_communicator {
   penstock::replica_options options_;
   device_type::stream link_;
   device_type::event ready_, done_;
+  clock_type::time_point free_;  // when the engine has done what it has
   device_type::memory from_, to_;
   penstock::control_words words_;
 };
@@ -190,18 +191,17 @@ class dataset {
 inline double time_of(std::size_t ranks, const step_times& times, int readers, std::uint64_t steps,
                       nanoseconds notice) {
   const auto batch = static_cast<std::int64_t>(bytes_of(times.copy) / row_bytes);
-  const dataset data(steps * static_cast<std::uint64_t>(batch) * ranks,
-                     times.read / batch * std::max(readers, 1));
+  const dataset data(steps * static_cast<std::uint64_t>(batch) * ranks, times.read / batch * std::max(readers, 1));
   std::vector<clock_type::time_point> begins(ranks), ends(ranks);
   std::vector<std::uint64_t> samples(ranks);
   const auto summary = penstock::replicas(modelled_world(ranks, notice), [&](auto& replica) {
     const std::size_t last = bytes_of(times.reduce) / 50 / 4;
     const std::size_t each = (bytes_of(times.reduce) / 4 - last) / static_cast<std::size_t>(times.layers - 1);
     std::vector<float> gradient(each);
-    auto feed = replica.start(data | penstock::partition({.seed = 7, .world = replica}) |
-                              penstock::read({.readers = readers}) |
-                              penstock::batch({.global = batch * static_cast<std::int64_t>(ranks)}) |
-                              penstock::transfer(replica.device(), {.depth = 3}));
+    auto feed =
+        replica.start(data | penstock::partition({.seed = 7, .world = replica}) | penstock::read({.readers = readers}) |
+                      penstock::batch({.global = batch * static_cast<std::int64_t>(ranks)}) |
+                      penstock::transfer(replica.device(), {.depth = 3}));
     replica.barrier();
     begins[replica.rank()] = clock_type::now();
     penstock::modelled_stream_view stream;

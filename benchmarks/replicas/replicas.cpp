@@ -117,9 +117,9 @@ int main(int argc, char** argv) {
     readers = ask.sizes.integer("readers", 1, 0);
   });
   const auto text = [](nanoseconds time) { return std::to_string(time.count() / 1000) + " us"; };
-  ask.fact("modelled", "a device for each replica: a step has a read of " + text(times.read) + ", which waits, a copy of " +
-                           text(times.copy) + ", kernels of " + text(times.kernel) + " in " +
-                           std::to_string(times.layers) + " layers");
+  ask.fact("modelled", "a device for each replica: a step has a read of " + text(times.read) +
+                           ", which waits, a copy of " + text(times.copy) + ", kernels of " + text(times.kernel) +
+                           " in " + std::to_string(times.layers) + " layers");
   ask.fact("exchange", text(times.reduce) + " of modelled time on an engine of its own, in " +
                            std::to_string(times.layers) +
                            " buckets, from when the latest rank has it; one replica has none");
