@@ -124,9 +124,8 @@ TEST_F(Hwloc, a_device_that_is_not_there_is_an_error) {
 TEST_F(Hwloc, readers_are_placed_near_a_device) {
   if (!allowed.contains(0)) GTEST_SKIP() << "the first CPU may not be used";
   const std::vector<float> numbers(100, 1.0F);
-  auto feed = (numbers | penstock::partition() |
-               penstock::read({.readers = 2, .cpus = cpus_near("0000:3b:00.0")}) | penstock::batch(10) |
-               penstock::transfer(penstock::cpu_device{}))
+  auto feed = (numbers | penstock::partition() | penstock::read({.readers = 2, .cpus = cpus_near("0000:3b:00.0")}) |
+               penstock::batch(10) | penstock::transfer(penstock::cpu_device{}))
                   .start();
   std::size_t samples = 0;
   for (auto& batch : feed.epoch(0)) samples += batch.size();

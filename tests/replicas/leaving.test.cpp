@@ -371,4 +371,80 @@ TEST_F(leaving, law_9_a_run_goes_on_exactly_with_another_number_of_ranks) {
       }
 }
 
+// What was told is told again, whatever the body makes of it; and the step that failed is in no state.
+TEST_F(leaving, an_error_that_the_body_catches_or_wraps_leaves_state_and_rank_right) {
+  for (const bool wraps : {false, true}) {
+    signpost go_on;
+    by_rank<std::uint64_t> steps(3), samples(3);
+    try {
+      replicas(3,
+               [&](auto& replica) {
+                 auto feed = replica.start(work_of(data, replica));
+                 float value[1] = {};
+                 for (auto& batch : feed.epoch(0)) try {
+                     if (replica.rank() == 2 && batch.step() == 2) go_on.await(2);
+                     replica.all_reduce(batch, std::span(value));
+                   } catch (const replica_error& caught) {
+                     go_on.reach();
+                     steps.tell(replica, replica.steps());
+                     samples.tell(replica, replica.state().samples);
+                     if (wraps) throw std::runtime_error(std::string("training failed: ") + caught.what());
+                     break;
+                   }
+                 EXPECT_EQ(replica.state().samples, 8U);
+                 EXPECT_EQ(replica.steps(), 2U);
+               },
+               {.timeout = std::chrono::milliseconds(200)});
+      FAIL();
+    } catch (const replica_error& caught) {
+      EXPECT_EQ(caught.rank(), 2U);
+      EXPECT_NE(std::string(caught.what()).find("rank 2 did not come within 200 ms"), std::string::npos)
+          << caught.what();
+    }
+    EXPECT_EQ(steps.same(), 2U);
+    EXPECT_EQ(samples.same(), 8U);
+  }
+}
+
+TEST_F(leaving, a_replica_error_of_the_bodys_own_reaches_all_as_its_failure) {
+  try {
+    replicas(2, [&](auto& replica) {
+      auto feed = replica.start(work_of(data, replica));
+      float value[1] = {};
+      for (auto& batch : feed.epoch(0)) {
+        if (replica.rank() == 1 && batch.step() == 1)
+          replicas(3, [](auto& inner) {
+            if (inner.rank() == 2) throw std::runtime_error("within");
+          });
+        replica.all_reduce(batch, std::span(value));
+      }
+    });
+    FAIL();
+  } catch (const replica_error& caught) {
+    EXPECT_EQ(caught.rank(), 1U);
+    EXPECT_EQ(caught.where().step, 1U);
+    EXPECT_NE(std::string(caught.what()).find("rank 1 failed: rank 2 failed: within"), std::string::npos)
+        << caught.what();
+  }
+}
+
+TEST_F(leaving, a_stop_that_meets_a_break_leaves_all_at_one_place) {
+  by_rank<std::string> states(2);
+  const auto summary = replicas(2, [&](auto& replica) {
+    float value[1] = {};
+    {
+      auto feed = replica.start(work_of(data, replica));
+      for (std::uint64_t epoch = 0; epoch < 2; ++epoch)
+        for (auto& batch : feed.epoch(epoch)) {
+          if (epoch == 0 && batch.step() == 1 && replica.rank() == 0) feed.stop();
+          if (epoch == 0 && batch.step() == 1 && replica.rank() == 1) break;
+          replica.all_reduce(batch, std::span(value));
+        }
+    }
+    states.tell(replica, replica.state().text());
+  });
+  EXPECT_TRUE(summary.stopped);
+  states.same();
+}
+
 }  // namespace

@@ -163,6 +163,19 @@ TEST(training, values_of_any_size_and_type_are_reduced_whole) {
     });
 }
 
+TEST(training, a_maximum_shows_the_NaN_of_any_rank) {
+  const rows data{8};
+  for (std::uint64_t who = 0; who < 3; ++who)
+    replicas(3, [&](auto& replica) {
+      auto feed = replica.start(work_of(data, replica, {.global = 8}));
+      for (auto& batch : feed.epoch(0)) {
+        std::vector<float> most(40, replica.rank() == who ? std::numeric_limits<float>::quiet_NaN() : 1.0F);
+        replica.all_reduce(batch, penstock::buffer(most, reduction::maximum));
+        for (const float one : most) EXPECT_TRUE(std::isnan(one));
+      }
+    });
+}
+
 TEST(training, layers_that_are_ready_early_come_to_the_same) {
   const rows data{13};
   by_rank<line> late(3), early(3);

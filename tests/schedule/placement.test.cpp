@@ -147,13 +147,15 @@ TEST(Placement, cpus_that_cannot_be_are_refused_with_those_that_can) {
   for (const int bad : {forbidden(), -1, 1024, 100'000}) {
     const std::string wanted =
         "some of " + allowed + ", which this thread may run on: " + std::to_string(bad) + " is none of them";
-    for (const auto& text :
-         {refusal([&] { penstock::reader_pool::make(2, {.cpus = {bad}}); }),
-          refusal([&] { work_of({.readers = 2, .cpus = {bad}}).start(); }),
-          refusal([&] { static_cast<void>(penstock::describe(work_of({.readers = 2, .cpus = {bad}}))); })})
+    for (const auto& text : {refusal([&] { penstock::reader_pool::make(2, {.cpus = {bad}}); }),
+                             refusal([&] { work_of({.readers = 2, .cpus = {bad}}).start(); }), refusal([&] {
+                               static_cast<void>(penstock::describe(work_of({.readers = 2, .cpus = {bad}})));
+                             })})
       EXPECT_NE(text.find(wanted), text.npos) << text;
   }
-  EXPECT_TRUE(refusal([&] { penstock::reader_pool::make(2, {.cpus = {-7}}); }).starts_with("penstock: reader_pool: cpus is -7, "));
+  EXPECT_TRUE(refusal([&] {
+                penstock::reader_pool::make(2, {.cpus = {-7}});
+              }).starts_with("penstock: reader_pool: cpus is -7, "));
 }
 
 TEST(Placement, of_readers_that_are_none_is_refused) {
@@ -170,12 +172,15 @@ TEST(Placement, is_described) {
   if (allowed.size() < 2) GTEST_SKIP() << "all readers are on the only CPU";
   const cpu_set one{allowed[0]};
   const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != text.npos; };
-  EXPECT_TRUE(has(penstock::describe(work_of({.readers = 3, .cpus = one})), "  3 reader threads on CPU " + one.text() + "  "));
-  EXPECT_TRUE(has(penstock::describe(work_of({.readers = 1, .cpus = one})), "  1 reader thread on CPU " + one.text() + "  "));
+  EXPECT_TRUE(
+      has(penstock::describe(work_of({.readers = 3, .cpus = one})), "  3 reader threads on CPU " + one.text() + "  "));
+  EXPECT_TRUE(
+      has(penstock::describe(work_of({.readers = 1, .cpus = one})), "  1 reader thread on CPU " + one.text() + "  "));
   EXPECT_TRUE(has(penstock::describe(work_of({.readers = 3})), "  3 reader threads  "));
   EXPECT_TRUE(has(penstock::describe(work_of({.shared = penstock::reader_pool::make(2, {.cpus = one})})),
                   "  shared reader threads on CPU " + one.text() + "  "));
-  EXPECT_TRUE(has(penstock::describe(work_of({.shared = penstock::reader_pool::make(2)})), "  shared reader threads  "));
+  EXPECT_TRUE(
+      has(penstock::describe(work_of({.shared = penstock::reader_pool::make(2)})), "  shared reader threads  "));
 }
 
 }  // namespace

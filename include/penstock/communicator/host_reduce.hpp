@@ -32,7 +32,8 @@ void reduce_block(std::span<void* const> buffers, std::span<const double> weight
     if (empty)
       for (std::size_t i = 0; i < n; ++i) sum[i] = factor * from[i];
     else if (how == reduction::maximum)
-      for (std::size_t i = 0; i < n; ++i) sum[i] = from[i] > sum[i] ? from[i] : sum[i];
+      for (std::size_t i = 0; i < n; ++i)
+        sum[i] = from[i] > sum[i] || from[i] != from[i] ? from[i] : sum[i];  // NaN stays
     else
       for (std::size_t i = 0; i < n; ++i) sum[i] += factor * from[i];
     empty = false;

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(256) local_sum_kernel(const __grid_constant__ 
         if (r == 0)
           sum.values[i] = scaled;
         else if (what.maximum)
-          sum.values[i] = scaled > sum.values[i] ? scaled : sum.values[i];
+          sum.values[i] = scaled > sum.values[i] || scaled != scaled ? scaled : sum.values[i];
         else
           sum.values[i] += scaled;
       }

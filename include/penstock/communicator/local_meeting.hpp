@@ -47,15 +47,17 @@ template <class Seat>
                                      std::uint64_t epoch, std::uint64_t step) {
   const std::uint64_t count = group.at(meeting, 0).words.maxima[control_words::elements];
   const std::uint64_t call = group.at(meeting, 0).words.maxima[control_words::call];
-  std::uint64_t other = 0;
-  for (std::uint64_t r = 1; r < group.size() && other == 0; ++r) {
+  std::uint64_t other = 0, others = 0;
+  for (std::uint64_t r = 1; r < group.size(); ++r) {
     const control_words& its = group.at(meeting, r).words;
-    if (its.has(control_words::not_call) &&
-        (its.maxima[control_words::elements] != count || its.maxima[control_words::call] != call))
-      other = r;
+    if (!its.has(control_words::not_call) ||
+        (its.maxima[control_words::elements] == count && its.maxima[control_words::call] == call))
+      continue;
+    if (others++ == 0) other = r;
   }
   const provenance where{.stage = "all_reduce", .epoch = epoch, .step = step};
-  group.abort(other, where,
+  // Where most bring something else than rank 0 does, it is that one.
+  group.abort(2 * others > group.size() ? 0 : other, where,
               concat(describe_disagreement(words), " (rank 0 brings ", count, ", rank ", other, " ",
                      group.at(meeting, other).words.maxima[control_words::elements], " elements)"));
   group.throw_if_aborted();

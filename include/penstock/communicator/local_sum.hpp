@@ -41,7 +41,7 @@ inline void sum_on_host(const local_sum& what) {
         if (r == 0)
           sum = one;
         else if (what.maximum)
-          sum = one > sum ? one : sum;
+          sum = one > sum || one != one ? one : sum;  // NaN stays
         else
           sum = static_cast<element>(sum + one);
       }

@@ -404,8 +404,8 @@ class mpi_world {
     options_ = options;
     link_->set_timeout(options.timeout);
   }
-  void abort(std::uint64_t, provenance where, std::string problem) {
-    link_->abort(rank(), std::move(where), std::move(problem));
+  void abort(std::uint64_t rank, provenance where, std::string problem) {
+    link_->abort(rank, std::move(where), std::move(problem));
   }
   communicator_type join(std::size_t) { return {link_, device_, options_}; }
 

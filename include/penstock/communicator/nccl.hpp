@@ -487,6 +487,11 @@ class nccl_communicator {
     own.number = one.number + 1;
   }
   void remember(const exchange<stream_view>& one) {
+    // What brings no samples is no step: a broadcast.
+    if (one.words.sums[control_words::with_data] == 0) {
+      position_ = one.early ? position_ + 1 : 0;
+      return;
+    }
     if (remembered_.size() <= position_) remembered_.resize(position_ + 1);
     auto& shape = remembered_[position_];
     shape.known = true;

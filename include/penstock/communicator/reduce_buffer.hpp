@@ -14,7 +14,7 @@ enum class reduction : std::uint8_t {
   weighted_mean,  ///< each rank brings the mean over its own samples: the mean over all samples
   mean_of_sums,   ///< each rank brings the sum over its own samples: the mean over all samples
   sum,
-  maximum
+  maximum  ///< NaN where a rank brings it (with NCCL, what its maximum makes of NaN)
 };
 inline constexpr reduction weighted_mean = reduction::weighted_mean;
 inline constexpr reduction mean_of_sums = reduction::mean_of_sums;

@@ -30,7 +30,8 @@ inline cpu_set cpus_near(const std::string& pci_bus_id) {
     throw error("hwloc: the machine's topology could not be read");
   const hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(made, pci_bus_id.c_str());
   if (device == nullptr)
-    throw error("hwloc knows no PCI device " + pci_bus_id + ", wanted one such as 0000:3b:00.0 that this machine shows");
+    throw error("hwloc knows no PCI device " + pci_bus_id +
+                ", wanted one such as 0000:3b:00.0 that this machine shows");
   const hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(made, device);
 
   const cpu_set allowed = detail::allowed_cpus();

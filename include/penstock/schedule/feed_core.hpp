@@ -229,7 +229,7 @@ class feed_core final : public feed_control {
   }
   void move_to(std::uint64_t epoch, std::uint64_t position) {
     if (engine_->to().is_broken()) throw_broken(engine_->to().broken());
-    if (stopped()) return stay_out(epoch);  // the loop to come ends before its first batch
+    if (stopped()) return stay_out(epoch, position);  // the loop to come ends before its first batch
     auto& turns = engine_->to().turns;
     const bool in_place =
         running_ && !failure_ && !engine_->is_stream() && state_.epoch == epoch && state_.samples == position;
@@ -257,8 +257,11 @@ class feed_core final : public feed_control {
     tell_begin();
   }
 
-  void stay_out(std::uint64_t epoch) {
+  void stay_out(std::uint64_t epoch, std::uint64_t position) {
     if (partner_ == nullptr) return;
+    // As those who go in: all are to stand at the same place afterwards.
+    epoch_ = state_.epoch = epoch;
+    state_.samples = position;
     const bool planned = !engine_->is_stream();
     partner_->epoch_begins(epoch, planned, planned ? engine_->map().steps_per_epoch() : unbounded);
     partner_->epoch_ends(true);

@@ -46,7 +46,7 @@ struct step_result {
 /// How a rank's part of a replicated run ended.
 struct replica_summary {
   std::uint64_t steps = 0;  ///< whose update is in the model
-  bool stopped = false;     ///< before its end, by a stop on some rank
+  bool stopped = false;     ///< a stop on some rank was agreed on, be it behind the last step
   std::uint64_t stopped_by = 0;
   feed_state state{};  ///< behind the last step whose update is in the model
 };
@@ -91,6 +91,7 @@ class lockstep final : public epoch_partner {
   bool over() const noexcept { return over_; }
   bool failed_by_itself() const noexcept { return own_failure_; }
   provenance where() const { return {.stage = "all_reduce", .epoch = epoch_, .step = step_}; }
+  const std::exception_ptr& cause() const noexcept { return cause_; }
   void request_stop() noexcept { stop_requested_.store(true, std::memory_order_release); }
 
   void keep(feed_control& control) noexcept {
@@ -99,10 +100,20 @@ class lockstep final : public epoch_partner {
     if (over_) control.request_stop();
   }
 
+  std::vector<std::string> all_gather(std::string text) {
+    return with_others([&] { return communicator_.all_gather(std::move(text)); });
+  }
+
   /// Ends the step: reduces the last values of it, with its words.
   step_result step(const batch_info& info, const step_options& options, std::span<const reduce_buffer> buffers,
                    stream_view on) {
     if (!begin_step(info)) return {};
+    if (!Communicator::immediate && last_step_ == info.step)
+      throw error(
+          "replica: a second all_reduce in a step, which a communicator whose words come back later cannot have, as "
+          "ranks count on one: give it all values at once, or begin with ready",
+          where());
+    last_step_ = info.step;
     words mine = step_words(info, options);
     for (std::size_t i = 0; i < options.metrics.size(); ++i) mine.sums[words::first_metric + i] = options.metrics[i];
     describe(mine, call_step + early_, mixed(info.next, options.weight.has_value()), buffers);
@@ -169,15 +180,8 @@ class lockstep final : public epoch_partner {
   }
   /// The body has thrown: the others are told, at their next exchange.
   void fail(const std::exception_ptr& cause) noexcept {
-    if (failed_) return;
-    try {
-      std::rethrow_exception(cause);
-    } catch (const replica_error&) {
-      failed_ = true;  // who is told of it need not tell
-      return;
-    } catch (...) {
-      own_failure_ = true;
-    }
+    if (failed_) return;  // who was told need not tell
+    own_failure_ = true;
     try {
       own_problem_ = detail::message_of(cause);
       // What others are about to bring is known within an epoch alone, which matters where values cannot be left out.
@@ -247,28 +251,47 @@ class lockstep final : public epoch_partner {
   }
   // With an immediate communicator, or `early` aside, returns the reduced words.
   words post(const words& mine, std::span<const reduce_buffer> buffers, stream_view on, how as) {
-    check_thread();
-    communicator_.post({.number = number_,
-                        .epoch = epoch_,
-                        .step = step_,
-                        .words = mine,
-                        .buffers = buffers,
-                        .joins = as.joins,
-                        .total_weight = as.total,
-                        .early = as.early,
-                        .patient = as.patient,
-                        .stream = on});
-    const std::uint64_t number = number_++;
+    enter(mine, buffers, on, as);
     if (as.early && !Communicator::immediate) return {};
-    return communicator_.words_of(number);
+    return words_of(number_ - 1);
+  }
+  void enter(const words& mine, std::span<const reduce_buffer> buffers, stream_view on, how as) {
+    check_thread();
+    with_others([&] {
+      communicator_.post({.number = number_,
+                          .epoch = epoch_,
+                          .step = step_,
+                          .words = mine,
+                          .buffers = buffers,
+                          .joins = as.joins,
+                          .total_weight = as.total,
+                          .early = as.early,
+                          .patient = as.patient,
+                          .stream = on});
+    });
+    ++number_;
+  }
+  words words_of(std::uint64_t number) {
+    return with_others([&] { return communicator_.words_of(number); });
+  }
+  // What the communicator throws as a replica_error is thrown on all ranks, and there is nothing more to exchange.
+  template <class Call>
+  decltype(auto) with_others(Call&& call) {
+    try {
+      return call();
+    } catch (const replica_error&) {
+      failed_ = true;
+      if (!cause_) cause_ = std::current_exception();
+      begun_ = judged_;
+      throw;
+    }
   }
   void check(const words& all) {
     if (all.has(words::failing)) throw_failure(all);
     // A stop may meet those who have just ended.
     if (all.has(words::returned) && !all.has(words::stopping)) throw_returned(all);
-    if (!all.agree()) {
-      throw_for_all(rank(), detail::describe_disagreement(all));
-    }
+    // A void step need not be agreed on.
+    if (!all.ends() && !all.agree()) throw_for_all(rank(), detail::describe_disagreement(all));
   }
   // It is thrown again where it was caught, or thrown while a loop was left.
   [[noreturn]] void throw_for_all(std::uint64_t first, std::string problem) {
@@ -279,7 +302,7 @@ class lockstep final : public epoch_partner {
   [[noreturn]] void throw_failure(const words& all) {
     failed_ = true;
     const std::uint64_t first = all.rank_of(words::failing);
-    const auto problems = communicator_.all_gather(own_problem_);
+    const auto problems = all_gather(own_problem_);
     throw_for_all(first, detail::concat("rank ", first, " failed: ", problems[first]));
   }
   [[noreturn]] void throw_returned(const words& all) {
@@ -329,29 +352,21 @@ class lockstep final : public epoch_partner {
     if (begun_ - judged_ > lag_) result = judge_next();
     if (ended_) return {};
     posted_ = control_->state();
-    pending_[begun_++ % pending_.size()] = {number_, step_, posted_, false};
-    early_ = 0;
-    post_step(mine, buffers, on, {.total = total});
+    post_step({number_, step_, posted_, false}, mine, buffers, on, {.total = total});
     if (lag_ == 0) result = judge_next();
     if (ended_) return {};
     if (lag_ != 0) result.counts = true;
     return result;
   }
-  void post_step(const words& mine, std::span<const reduce_buffer> buffers, stream_view on, how as) {
-    check_thread();
-    communicator_.post({.number = number_++,
-                        .epoch = epoch_,
-                        .step = step_,
-                        .words = mine,
-                        .buffers = buffers,
-                        .joins = as.joins,
-                        .total_weight = as.total,
-                        .stream = on});
+  void post_step(const posted& one, const words& mine, std::span<const reduce_buffer> buffers, stream_view on, how as) {
+    early_ = 0;
+    enter(mine, buffers, on, as);
+    pending_[begun_++ % pending_.size()] = one;
   }
   // Looks at the words of the oldest step that was not looked at.
   step_result judge_next() {
     const posted& one = pending_[judged_++ % pending_.size()];
-    const words all = communicator_.words_of(one.number);
+    const words all = words_of(one.number);
     step_result result;
     result.counts = judge(all, &one) && all.sums[words::weight] > 0;
     result.of = one.step;
@@ -406,7 +421,7 @@ class lockstep final : public epoch_partner {
   void drain() {
     words mine;
     mine.maxima[words::leaving] = words::named(rank());
-    for (;;) {
+    while (!failed_) {
       if (ended_ && begun_ < owed_ && begun_ - judged_ <= lag_)
         post_joining(mine);
       else if (judged_ != begun_)
@@ -423,7 +438,7 @@ class lockstep final : public epoch_partner {
     words mine;
     mine.maxima[says] = words::named(rank());
     if (dry) mine.maxima[words::dry] = 1;
-    while (!ended_ && begun_ < end_) {
+    while (!ended_ && !failed_ && begun_ < end_) {
       if (begun_ - judged_ > lag_) judge_next();
       if (ended_) break;
       post_joining(mine);
@@ -431,9 +446,8 @@ class lockstep final : public epoch_partner {
     drain();
   }
   void post_joining(const words& mine) {
-    pending_[begun_++ % pending_.size()] = {number_, step_, control_ != nullptr ? control_->state() : confirmed_, true};
-    early_ = 0;
-    post_step(mine, {}, any_stream(), {.joins = true});
+    post_step({number_, step_, control_ != nullptr ? control_->state() : confirmed_, true}, mine, {}, any_stream(),
+              {.joins = true});
     if (lag_ == 0) judge_next();
   }
   void settle_debts() {
@@ -447,6 +461,7 @@ class lockstep final : public epoch_partner {
     epoch_ = epoch;
     step_ = 0;
     early_ = 0;
+    last_step_ = never;
     planned_ = planned;
     // What immediate communicators exchange needs no values, so that it may meet what comes after the epoch.
     end_ = planned && !Communicator::immediate ? begun_ + steps : never;
@@ -504,6 +519,7 @@ class lockstep final : public epoch_partner {
   std::uint64_t end_ = never;  // of what is begun in this epoch
   std::uint64_t owed_ = 0;     // in an epoch that has ended: how much is to be begun
   step_result judged_early_;
+  std::uint64_t last_step_ = never;  // that was exchanged
   std::uint64_t number_ = 0;
   std::uint64_t dry_ = 0, dry_since_ = never;  // empty batches without an exchange
   feed_control* control_ = nullptr;

@@ -142,7 +142,7 @@ class replica {
   /// Every rank's text, by rank.
   std::vector<std::string> gather(std::string text) {
     barrier();
-    return steps_.communicator().all_gather(std::move(text));
+    return steps_.all_gather(std::move(text));
   }
 
   /// Where words come back behind the host: the last step's, in the device's memory, for the kernels of its update.
@@ -168,6 +168,7 @@ class replica {
   replica_summary finish() { return steps_.finish(); }
   void fail(const std::exception_ptr& cause) noexcept { steps_.fail(cause); }
   provenance where() const { return steps_.where(); }
+  const std::exception_ptr& cause() const noexcept { return steps_.cause(); }
   bool failed_by_itself() const noexcept { return steps_.failed_by_itself(); }
 
  private:

@@ -64,6 +64,7 @@ rank_ending run_rank(World& world, std::size_t n, const replica_options& options
       world.abort(result.rank, {.stage = "replicas"},
                   concat("rank ", result.rank, " failed: ", message_of(result.failure)));
     result.own = !one || one->failed_by_itself();
+    if (!result.own && one->cause()) result.failure = one->cause();  // whatever the body made of it
     if (one) result.where = one->where();
     result.where.stage = "replicas";
   }
@@ -84,11 +85,12 @@ void throw_first_failure(const Endings& endings) {
   provenance where = first->where;
   try {
     std::rethrow_exception(first->failure);
-  } catch (const replica_error&) {
-    throw;
   } catch (const error& caught) {
-    where = caught.where();
-    where.complete_from(first->where);
+    // A run of replicas within the body has places of its own.
+    if (dynamic_cast<const replica_error*>(&caught) == nullptr) {
+      where = caught.where();
+      where.complete_from(first->where);
+    }
     throw replica_error(rank, concat("rank ", rank, " failed: ", caught.problem()), where, first->failure);
   } catch (...) {
     throw replica_error(rank, concat("rank ", rank, " failed: ", message_of(first->failure)), where, first->failure);

@@ -82,6 +82,7 @@ auto run(World&& world, MakePipeline&& make_pipeline, run_options options = {}, 
     };
     const replica_summary summary = replicas(world, body, options.replicas);
     result->stopped = summary.stopped;
+    result->steps = summary.steps;  // those that count, also where that is known only later
     return *std::move(result);
   } else {
     return detail::rejected{};
