@@ -191,4 +191,15 @@ TEST(nccl_faults, means_of_unknown_weight_want_kernels) {
   expect_usable();
 }
 
+TEST(nccl_faults, a_second_all_reduce_in_a_step_is_refused) {
+  fresh({});
+  const auto failure = run_two({.lag = 2}, [](auto& replica, auto& one, model& mine) {
+    as_usual(replica, one, mine);
+    as_usual(replica, one, mine);
+  });
+  ASSERT_TRUE(failure);
+  EXPECT_NE(std::string(failure->what()).find("a second all_reduce in a step"), std::string::npos) << failure->what();
+  expect_usable();
+}
+
 }  // namespace
