@@ -430,9 +430,7 @@ TEST(mpi, who_joins_learns_the_sizes_from_the_first_that_knows) {
   step.step = 5;
   const bool joins = one.rank() == 0;
   step.joins = joins;
-  if (joins) {
-    step.words.maxima[words::unknown] = 1;
-  } else {
+  if (!joins) {
     step.buffers = buffers;
     step.words.sums[words::weight] = 2;
     step.words.describe(11, 73);

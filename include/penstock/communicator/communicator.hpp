@@ -114,5 +114,24 @@ inline std::string describe_disagreement(const control_words& words) {
          "reduction; wanted the same calls on all ranks";
 }
 
+/// Which rank is told of, and what, where ranks do not agree on an exchange; `words_of(rank)` is what each brought.
+struct disagreement {
+  std::uint64_t rank = 0;
+  std::string problem;
+};
+template <class WordsOf>
+disagreement find_disagreement(std::uint64_t size, const control_words& all, WordsOf&& words_of) {
+  const auto elements = [&](std::uint64_t r) { return words_of(r).maxima[control_words::elements]; };
+  const auto call = [&](std::uint64_t r) { return words_of(r).maxima[control_words::call]; };
+  std::uint64_t other = 0, others = 0;
+  for (std::uint64_t r = 1; r < size; ++r) {
+    const bool differs = elements(r) != elements(0) || call(r) != call(0);
+    if (words_of(r).has(control_words::not_call) && differs && others++ == 0) other = r;
+  }
+  // Where most bring something else than rank 0 does, it is that one.
+  return {2 * others > size ? 0 : other, concat(describe_disagreement(all), " (rank 0 brings ", elements(0), ", rank ",
+                                                other, " ", elements(other), " elements)")};
+}
+
 }  // namespace detail
 }  // namespace penstock

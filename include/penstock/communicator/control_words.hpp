@@ -35,8 +35,7 @@ struct control_words {
     not_elements,  ///< its complement: the greatest of these is of the least
     call,          ///< a hash of what this exchange is: epoch, step, types and order of values
     not_call,
-    dry,      ///< with `leaving`: as a stream has ended
-    unknown,  ///< the rank takes part with zeros and does not know of what sizes
+    dry,  ///< with `leaving`: as a stream has ended
     maxima_end
   };
 

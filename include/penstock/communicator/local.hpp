@@ -87,11 +87,7 @@ class local_communicator {
   control_words words_of(std::uint64_t) const noexcept { return words_; }
 
   std::vector<std::string> all_gather(std::string text) {
-    group_->seat(rank_).text = std::move(text);
-    const std::uint64_t meeting = group_->meet(rank_, options_.timeout, 0, 0);
-    std::vector<std::string> all;
-    for (std::uint64_t r = 0; r < size(); ++r) all.push_back(group_->at(meeting, r).text);
-    return all;
+    return detail::gather_texts(*group_, rank_, options_.timeout, std::move(text));
   }
   void abort(std::uint64_t rank, provenance where, std::string problem) {
     group_->abort(rank, std::move(where), std::move(problem));

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <penstock/communicator/communicator.hpp>
 #include <penstock/communicator/rendezvous.hpp>
@@ -45,23 +49,23 @@ met fold_seats(const rendezvous<Seat>& group, std::uint64_t meeting) noexcept {
 template <class Seat>
 [[noreturn]] void throw_disagreement(rendezvous<Seat>& group, std::uint64_t meeting, const control_words& words,
                                      std::uint64_t epoch, std::uint64_t step) {
-  const std::uint64_t count = group.at(meeting, 0).words.maxima[control_words::elements];
-  const std::uint64_t call = group.at(meeting, 0).words.maxima[control_words::call];
-  std::uint64_t other = 0, others = 0;
-  for (std::uint64_t r = 1; r < group.size(); ++r) {
-    const control_words& its = group.at(meeting, r).words;
-    if (!its.has(control_words::not_call) ||
-        (its.maxima[control_words::elements] == count && its.maxima[control_words::call] == call))
-      continue;
-    if (others++ == 0) other = r;
-  }
   const provenance where{.stage = "all_reduce", .epoch = epoch, .step = step};
-  // Where most bring something else than rank 0 does, it is that one.
-  group.abort(2 * others > group.size() ? 0 : other, where,
-              concat(describe_disagreement(words), " (rank 0 brings ", count, ", rank ", other, " ",
-                     group.at(meeting, other).words.maxima[control_words::elements], " elements)"));
+  const auto found = find_disagreement(
+      group.size(), words, [&](std::uint64_t r) -> const control_words& { return group.at(meeting, r).words; });
+  group.abort(found.rank, where, found.problem);
   group.throw_if_aborted();
-  throw replica_error(other, describe_disagreement(words), where);
+  throw replica_error(found.rank, found.problem, where);
+}
+
+/// Every rank's text, by rank: a meeting of its own.
+template <class Seat>
+std::vector<std::string> gather_texts(rendezvous<Seat>& group, std::uint64_t rank, std::chrono::nanoseconds timeout,
+                                      std::string text) {
+  group.seat(rank).text = std::move(text);
+  const std::uint64_t meeting = group.meet(rank, timeout, 0, 0);
+  std::vector<std::string> all;
+  for (std::uint64_t r = 0; r < group.size(); ++r) all.push_back(group.at(meeting, r).text);
+  return all;
 }
 
 }  // namespace penstock::detail

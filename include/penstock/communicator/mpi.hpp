@@ -316,16 +316,9 @@ class mpi_communicator {
   }
 
   [[noreturn]] void throw_disagreement(const exchange<stream_view>& one) const {
-    const auto elements = [&](std::uint64_t r) { return records_[r].words.maxima[control_words::elements]; };
-    const auto call = [&](std::uint64_t r) { return records_[r].words.maxima[control_words::call]; };
-    std::uint64_t other = 0;
-    for (std::uint64_t r = 1; r < size() && other == 0; ++r)
-      if (records_[r].words.has(control_words::not_call) && (elements(r) != elements(0) || call(r) != call(0)))
-        other = r;
-    throw replica_error(other,
-                        detail::concat(detail::describe_disagreement(words_), " (rank 0 brings ", elements(0),
-                                       ", rank ", other, " ", elements(other), " elements)"),
-                        {.stage = "all_reduce", .epoch = one.epoch, .step = one.step});
+    const auto found = detail::find_disagreement(
+        size(), words_, [&](std::uint64_t r) -> const control_words& { return records_[r].words; });
+    throw replica_error(found.rank, found.problem, {.stage = "all_reduce", .epoch = one.epoch, .step = one.step});
   }
 
   using host_memory_type = decltype(std::declval<const Device&>().allocate_host(0));
