@@ -7,11 +7,13 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include <penstock/sample/error.hpp>
+#include <penstock/sample/fault.hpp>
 
 namespace penstock {
 
@@ -49,7 +51,8 @@ struct epoch_event {
   std::uint64_t steps = 0;
   std::uint64_t samples = 0;
   std::chrono::nanoseconds elapsed{0};
-  std::chrono::nanoseconds waited{0};  ///< the part of `elapsed` in which the consumer waited for data
+  std::chrono::nanoseconds waited{0};      ///< the part of `elapsed` in which the consumer waited for data
+  std::span<const sample_fault> faults{};  ///< samples that could not be read, in step order; see `read_options::bad`
 };
 
 /// An error is about to reach the consumer.
