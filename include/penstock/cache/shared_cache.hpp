@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+namespace penstock {
+
+/// What a cache has done since it was made.
+struct cache_counts {
+  std::uint64_t made = 0;     ///< values that were made: misses
+  std::uint64_t found = 0;    ///< values that were there, or were just being made by another thread
+  std::uint64_t dropped = 0;  ///< values that had to go for others
+  std::size_t bytes = 0;      ///< held now
+  std::size_t most = 0;       ///< held at most
+};
+
+/// Values by number, made once and shared by threads within a budget of bytes; the one that was not asked for longest
+/// goes first.
+///
+/// Who asks for a value that another thread is making waits for that, and whoever holds one keeps it alive, in the
+/// cache or not: held values that the cache has dropped are not in its budget, and there are no more of them than
+/// threads that read. A value larger than the budget is handed out and not kept. Safe for any number of threads.
+template <class Value>
+class shared_cache {
+ public:
+  /// `budget` in bytes; 0 keeps nothing, and shares only what is being made.
+  explicit shared_cache(std::size_t budget) : budget_(budget) {}
+  shared_cache(const shared_cache&) = delete;
+  shared_cache& operator=(const shared_cache&) = delete;
+
+  std::size_t budget() const noexcept { return budget_; }
+  cache_counts counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+  /// The value of `key`: what is kept, or what `make()` gives, whose size `bytes_of(value)` tells. `make` is called
+  /// without a lock, by one thread at a time for each key. What it throws leaves this call alone: others who wait try
+  /// for themselves.
+  template <class Make, class Bytes>
+  std::shared_ptr<const Value> get(std::uint64_t key, Make&& make, Bytes&& bytes_of) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      const auto [at, fresh] = entries_.try_emplace(key);
+      if (fresh) break;
+      if (at->second.value) {
+        ++counts_.found;
+        recent_.splice(recent_.begin(), recent_, at->second.place);
+        return at->second.value;
+      }
+      // Being made. Its maker may fail, or drop it at once: then it is looked for anew.
+      const std::shared_ptr<making> other = at->second.under_way;
+      made_.wait(lock, [&] { return other->done; });
+      if (other->value) {
+        ++counts_.found;
+        return other->value;
+      }
+    }
+    const auto mine = std::make_shared<making>();
+    entries_[key].under_way = mine;
+    lock.unlock();
+    std::shared_ptr<const Value> value;
+    try {
+      value = std::make_shared<const Value>(make());
+    } catch (...) {
+      lock.lock();
+      entries_.erase(key);
+      mine->done = true;
+      made_.notify_all();
+      throw;
+    }
+    const std::size_t bytes = bytes_of(*value);
+    lock.lock();
+    ++counts_.made;
+    mine->done = true;
+    mine->value = value;
+    if (bytes <= budget_)
+      keep(key, value, bytes);
+    else
+      entries_.erase(key);
+    made_.notify_all();
+    return value;
+  }
+
+ private:
+  struct making {
+    bool done = false;
+    std::shared_ptr<const Value> value;
+  };
+  struct entry {
+    std::shared_ptr<const Value> value;  // or null while it is being made
+    std::shared_ptr<making> under_way;
+    std::size_t bytes = 0;
+    std::list<std::uint64_t>::iterator place{};
+  };
+
+  void keep(std::uint64_t key, const std::shared_ptr<const Value>& value, std::size_t bytes) {
+    while (counts_.bytes > budget_ - bytes) {
+      const auto oldest = entries_.find(recent_.back());
+      counts_.bytes -= oldest->second.bytes;
+      ++counts_.dropped;
+      entries_.erase(oldest);
+      recent_.pop_back();
+    }
+    recent_.push_front(key);
+    entry& own = entries_[key];
+    own.value = value;
+    own.under_way = nullptr;
+    own.bytes = bytes;
+    own.place = recent_.begin();
+    counts_.bytes += bytes;
+    counts_.most = counts_.bytes > counts_.most ? counts_.bytes : counts_.most;
+  }
+
+  const std::size_t budget_;
+  mutable std::mutex mutex_;
+  std::condition_variable made_;
+  std::unordered_map<std::uint64_t, entry> entries_;
+  std::list<std::uint64_t> recent_;  // keys of what is kept, the last one asked for in front
+  cache_counts counts_;
+};
+
+}  // namespace penstock
