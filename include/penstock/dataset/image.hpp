@@ -42,7 +42,17 @@ class image {
   image(pixel_type type, std::size_t height, std::size_t width, std::size_t channels, std::size_t depth = 1)
       : shape_{depth, height, width, channels},
         type_(type),
-        data_(std::make_unique_for_overwrite<std::byte[]>(bytes())) {}
+        data_(new std::byte[bytes()], std::default_delete<std::byte[]>()),
+        owned_(bytes()) {}
+  /// Pixels that lie elsewhere and are only read, such as in a mapped file, which `data` keeps open: none of the
+  /// image's own memory.
+  image(pixel_type type, std::size_t height, std::size_t width, std::size_t channels, std::size_t depth,
+        std::shared_ptr<const std::byte> data)
+      : shape_{depth, height, width, channels},
+        type_(type),
+        data_(std::const_pointer_cast<std::byte>(std::move(data))) {}
+  image(image&&) noexcept = default;
+  image& operator=(image&&) noexcept = default;
 
   pixel_type type() const noexcept { return type_; }
   std::size_t depth() const noexcept { return shape_[0]; }
@@ -52,6 +62,8 @@ class image {
   /// Numbers in all.
   std::size_t size() const noexcept { return shape_[0] * shape_[1] * shape_[2] * shape_[3]; }
   std::size_t bytes() const noexcept { return size() * size_of(type_); }
+  /// Of memory that is this image's own.
+  std::size_t owned_bytes() const noexcept { return owned_; }
   std::byte* data() noexcept { return data_.get(); }
   const std::byte* data() const noexcept { return data_.get(); }
 
@@ -77,7 +89,8 @@ class image {
  private:
   std::array<std::size_t, 4> shape_{0, 0, 0, 0};
   pixel_type type_ = pixel_type::uint8;
-  std::unique_ptr<std::byte[]> data_;
+  std::shared_ptr<std::byte> data_;
+  std::size_t owned_ = 0;
 };
 
 /// Images or volumes by number, decoded when asked for: what `images`, `random_patches` and `tiles` read from.
