@@ -152,6 +152,10 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     const std::scoped_lock lock(failures_);
     slots_[slot].record.failure.add(std::move(cause), std::move(where), row);
   }
+  void note(std::uint32_t slot, sample_fault fault) {
+    const std::scoped_lock lock(failures_);
+    slots_[slot].record.faults.push_back(std::move(fault));
+  }
   void publish(const ticket& ticket) noexcept { turns.publish(ticket, enqueue()); }
 
   // ---- consumer
@@ -164,7 +168,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   void take_back(lease<Schema, Device>& batch) noexcept;
   /// Skips all that was begun; see `ring::restart`.
   std::uint64_t restart() {
-    return turns.restart([this](std::uint32_t slot) { slots_[slot].record.failure.clear(); });
+    return turns.restart([this](std::uint32_t slot) { slots_[slot].record.clear(); });
   }
   /// True once a copy or a fence failed in a way that leaves a buffer out of use for good.
   bool is_broken() const noexcept { return is_broken_.load(std::memory_order_acquire); }
@@ -213,7 +217,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     requires separate
   {
     std::swap(from.record, to.record);
-    from.record.failure.clear();
+    from.record.clear();
     bool enqueued = false;
     try {
       if (to.release_failure) std::rethrow_exception(to.release_failure);
@@ -296,7 +300,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
         back.release_failure = std::current_exception();
       }
     } else {
-      slots_[index].record.failure.clear();
+      slots_[index].record.clear();
     }
   }
   void used_on(std::uint32_t index, stream_view stream) {

@@ -55,6 +55,8 @@ class lease {
   std::span<const std::uint64_t> indices() const noexcept {
     return std::span(channel_->leased_record(index_).indices).first(size());
   }
+  /// Samples of this batch that could not be read, by row: left out or replaced, see `read_options::bad`.
+  std::span<const sample_fault> faults() const noexcept { return channel_->leased_record(index_).faults; }
 
   /// The fields as views in the device's memory; the first extent is `rows()`. `auto [x, y] = batch.fields();`
   batch_view<Schema, memory_space> fields() const {

@@ -8,6 +8,7 @@
 
 #include <penstock/channel/atomics.hpp>
 #include <penstock/sample/error.hpp>
+#include <penstock/sample/fault.hpp>
 
 namespace penstock {
 
@@ -52,6 +53,13 @@ struct alignas(64) batch_record {
   alignas(64) std::vector<std::uint64_t> indices;  // of the samples, row by row
   std::vector<std::uint32_t> range_rows;           // real rows that each range brought
   step_failure failure;
+  std::vector<sample_fault> faults;  // samples that were left out or replaced, by row
+
+  /// Before it is used again.
+  void clear() noexcept {
+    failure.clear();
+    if (!faults.empty()) faults.clear();
+  }
 };
 
 }  // namespace detail

@@ -43,13 +43,8 @@ std::size_t read_part(Reader& reader, const permutation& order, std::uint64_t fi
     const std::size_t left = indices.size() - row;
     const std::size_t count = left < origins.size() ? left : origins.size();
     for (std::size_t i = 0; i < count; ++i) origins[i] = order(first + indices[row + i]);
-    const auto rows = [&]<class View>(const View& view) {
-      auto shape = view.shape();
-      shape[0] = count;
-      return View(view.data() + row * view.stride(0), shape);
-    };
-    const auto stretch = std::apply([&](const auto&... views) { return batch_view<Schema>{rows(views)...}; }, to);
-    if (read_rows<Schema>(reader, reader, std::span(origins).first(count), stretch, inner, nothing_after{}) < count)
+    if (read_rows<Schema>(reader, reader, std::span(origins).first(count), rows_of(to, row, count), inner,
+                          nothing_after{}) < count)
       return row;
     row += count;
   }

@@ -73,6 +73,17 @@ using batch_view = typename detail::views_of<Schema, 1, Space>::type;
 template <std::size_t I, class Schema>
 using field_t = std::tuple_element_t<I, decltype(Schema::fields)>;
 
+/// Rows `first` to `first + count - 1` of a batch's views, as a batch.
+template <class... Views>
+constexpr std::tuple<Views...> rows_of(const std::tuple<Views...>& batch, std::size_t first, std::size_t count) {
+  const auto rows = [=]<class View>(const View& view) {
+    auto shape = view.shape();
+    shape[0] = count;
+    return View(view.data() + first * view.stride(0), shape);
+  };
+  return std::apply([&](const auto&... views) { return std::tuple<Views...>{rows(views)...}; }, batch);
+}
+
 /// Row `row` of a batch's views, as a sample.
 template <class... Views>
 constexpr auto sample_at(const std::tuple<Views...>& batch, std::size_t row) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,9 +46,9 @@ class audience {
   void metric(std::string_view name, double value) {
     if (!observers_.empty()) observers_.notify(metric_event{name, value, epoch_, step_});
   }
-  void epoch_ends() {
+  void epoch_ends(std::span<const sample_fault> faults) {
     if (!observers_.empty())
-      observers_.notify(epoch_event{epoch_, steps_, samples_, clock::now() - begun_at_, waited_});
+      observers_.notify(epoch_event{epoch_, steps_, samples_, clock::now() - begun_at_, waited_, faults});
   }
   void error(std::string_view message, const provenance& where) noexcept {
     observers_.notify(error_event{message, where});

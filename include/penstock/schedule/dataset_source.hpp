@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <stop_token>
@@ -84,14 +85,17 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   }();
 
  public:
-  dataset_source(std::shared_ptr<Dataset> dataset, Plan plan, std::uint64_t seed, Transform transform, Collate collate)
+  dataset_source(std::shared_ptr<Dataset> dataset, Plan plan, std::uint64_t seed, Transform transform, Collate collate,
+                 bad_samples bad)
       : dataset_(std::move(dataset)),
         plan_(std::move(plan)),
         seed_(seed),
         transform_(std::move(transform)),
-        collate_(std::move(collate)) {}
+        collate_(std::move(collate)),
+        bad_(bad) {}
 
   std::uint64_t positions() const override { return plan_.size(); }
+  bool leaves_out() const override { return bad_ == bad_samples::skip; }
 
   std::uint64_t fingerprint() const override {
     std::uint64_t hash = mix(mix(mix(mix_start, dataset_->size()), plan_.size()), seed_);
@@ -131,11 +135,11 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
     if constexpr (says_serial<Dataset>) turn = std::unique_lock(serial_);
     std::size_t rows = 0;
     if constexpr (opens<Dataset>)
-      rows = read(*reader.reader, reader, request, context);
+      rows = read_all(*reader.reader, reader, request, context);
     else if constexpr (says_serial<Dataset>)
-      rows = read(*dataset_, reader, request, context);
+      rows = read_all(*dataset_, reader, request, context);
     else
-      rows = read(std::as_const(*dataset_), reader, request, context);
+      rows = read_all(std::as_const(*dataset_), reader, request, context);
     return {rows, false, rows < request.indices.size()};
   }
 
@@ -174,6 +178,72 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
     [[no_unique_address]] typename scratch_layout<!collates && !direct, Dataset>::type layout;
     aligned_memory scratch;
   };
+
+  /// As the policy for bad samples says: all at once, or with each row for itself.
+  template <class Reader>
+  std::size_t read_all(Reader& reader, state& own, const fill_request<stored>& request, const range_context& context) {
+    if (bad_ == bad_samples::fail) return read(reader, own, request, context);
+    using schema = schema_of<Dataset>;
+    if constexpr (direct && (reads_in_bulk<Reader, schema> || reads_in_bulk_with_context<Reader, schema>)) {
+      try {
+        return read(reader, own, request, context);
+      } catch (...) {
+        // Which sample it was shows when they are read one by one.
+      }
+    }
+    const std::size_t ahead = prefetch_distance<stored>(request.to);
+    fill_request<stored> one = request;
+    for (std::size_t row = 0; row < request.indices.size(); ++row) {
+      hint(*dataset_, request.indices, row, ahead);
+      one.indices = request.indices.subspan(row, 1);
+      one.to = rows_of(request.to, row, 1);
+      try {
+        if (read(reader, own, one, context) == 0) return row;
+      } catch (const std::bad_alloc&) {
+        throw;
+      } catch (...) {
+        if (own.stop.stop_requested() || !read_another(reader, own, one, context, request.first_row + row)) throw;
+      }
+    }
+    return request.indices.size();
+  }
+
+  /// Called in a handler: leaves the row's sample out, or reads another in its place. False if that cannot be read
+  /// either, or is not wanted any more.
+  template <class Reader>
+  [[gnu::noinline, gnu::cold]] bool read_another(Reader& reader, state& own, const fill_request<stored>& one,
+                                                 const range_context& context, std::size_t row) {
+    std::uint64_t& index = one.indices[0];
+    sample_fault fault;
+    fault.sample = index;
+    fault.row = static_cast<std::uint32_t>(row);
+    try {
+      throw;
+    } catch (const error& caught) {
+      fault.where = caught.where();
+      fault.problem = caught.problem();
+    } catch (...) {
+      fault.problem = message_of(std::current_exception());
+    }
+    fault.where.sample = index;
+    constexpr int most = 16;
+    philox random(seed_, one.epoch, index, random_domain::plan);
+    for (int attempt = 0; bad_ == bad_samples::substitute && !fault.substitute; ++attempt) {
+      if (attempt == most) return index = fault.sample, false;
+      plan_.order(seed_, one.epoch, random.below(plan_.size()), one.indices);
+      if (index == fault.sample) continue;
+      try {
+        if (read(reader, own, one, context) == 0) return index = fault.sample, false;
+        fault.substitute = index;
+      } catch (const std::bad_alloc&) {
+        throw;
+      } catch (...) {
+        if (own.stop.stop_requested()) return index = fault.sample, false;
+      }
+    }
+    one.faults->note(std::move(fault));
+    return true;
+  }
 
   template <class Reader>
   std::size_t read(Reader& reader, [[maybe_unused]] state& own, const fill_request<stored>& request,
@@ -223,6 +293,7 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   std::uint64_t seed_;
   Transform transform_;
   Collate collate_;
+  bad_samples bad_;
   std::mutex serial_;
 };
 

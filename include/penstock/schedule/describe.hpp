@@ -145,6 +145,7 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
   const std::string sample = detail::describe_schema(sample_schema, 0);
   std::string size = "unknown size";
   if constexpr (!streams) size = concat(work.dataset().size(), " samples");
+  if constexpr (requires { work.dataset().describe(); }) size += concat(": ", work.dataset().describe());
   rows.push_back({"dataset", "readers", size, concat("samples (", sample, ")")});
 
   std::uint64_t world_size = 1;
@@ -164,8 +165,11 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
           } else if constexpr (stage_type::kind == stage_kind::read) {
             readers = detail::describe_readers(stage.options);
             const bool transformed = !std::same_as<decltype(stage.transform), no_transform>;
-            rows.push_back({"read", readers, transformed ? "reads in place, transforms" : "reads in place",
-                            concat("samples (", sample, ")")});
+            std::string does = transformed ? "reads in place, transforms" : "reads in place";
+            if (stage.options.bad != bad_samples::fail)
+              does += concat(stage.options.bad == bad_samples::skip ? ", leaves out " : ", replaces ",
+                             stage.options.most_bad, " bad samples an epoch at most");
+            rows.push_back({"read", readers, does, concat("samples (", sample, ")")});
           } else if constexpr (stage_type::kind == stage_kind::batch) {
             const std::size_t capacity = stage.capacity(world_size);
             const auto describe_batch = [&](const auto& stored) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -31,11 +32,14 @@ class engine final : public reader_client {
         map_(shape),
         pad_(pad),
         streams_(from_->is_stream()),
+        varies_(from_->leaves_out()),
         share_((to_->layout().capacity() + to_->turns.shape().ranges - 1) / to_->turns.shape().ranges),
         readers_(to_->turns.shape().readers) {
     for (std::uint32_t i = 0; i < readers_.size(); ++i) {
       readers_[i].request.progress = {to_->turns.sample_word(i), to_->turns.interrupt_word()};
       readers_[i].request.readers = &to_->turns.readers();
+      readers_[i].request.faults = &readers_[i];
+      readers_[i].owner = this;
     }
   }
 
@@ -143,7 +147,14 @@ class engine final : public reader_client {
   }
 
  private:
-  struct alignas(cache_line) reader_slot {
+  struct alignas(cache_line) reader_slot final : fault_notes {
+    void note(sample_fault fault) override {
+      fault.where.complete_from({.stage = "read", .epoch = request.epoch});
+      fault.where.step = steps.at(owner->map_, held.step).step;
+      owner->to_->note(held.slot, std::move(fault));
+    }
+
+    engine* owner = nullptr;
     std::unique_ptr<reader_state> state;
     std::exception_ptr failure;  // of `open`
     ticket held;
@@ -174,6 +185,7 @@ class engine final : public reader_client {
 
     request.step = held.step;
     request.range = held.range;
+    request.first_row = static_cast<std::uint32_t>(first);
     request.first += first;
     request.indices = std::span(record.indices).subspan(first, rows);
     request.to = to_->views(held.slot, rows, first);
@@ -206,21 +218,41 @@ class engine final : public reader_client {
   }
 
   // By the reader of the first range, before the others' last one is in.
-  static void note(batch_info& info, std::uint64_t epoch, std::uint64_t step, const epoch_map::place& place) noexcept {
+  void note(batch_info& info, std::uint64_t epoch, std::uint64_t step, const epoch_map::place& place) const noexcept {
     info.epoch = epoch;
     info.step = step;
     info.first = place.mine.first;
     info.next = place.next;
-    info.total = place.global;
+    info.total = varies_ ? 0 : place.global;
   }
   // The last range is in: how many samples the batch has, and its padding.
   void finish(const ticket& held) noexcept {
     auto& record = to_->record(held.slot);
     std::uint32_t count = record.range_rows[0];
     for (std::uint32_t i = 1; i < to_->turns.shape().ranges; ++i) count += record.range_rows[i];
+    if (!record.faults.empty() && !record.failure) count = close_gaps(held.slot, count, record);
     record.info.count = count;
     record.info.rows = count;
     if (pad_ && (count != 0 || !streams_)) pad(held.slot, count, record);
+  }
+  // The last samples take the rows of those that were left out; the same ones for any number of readers.
+  [[gnu::noinline, gnu::cold]] std::uint32_t close_gaps(std::uint32_t slot, std::uint32_t count,
+                                                        batch_record& record) noexcept {
+    const auto& layout = to_->layout();
+    auto& faults = record.faults;
+    std::ranges::sort(faults, {}, &sample_fault::row);
+    if (faults[0].substitute) return count;  // all of them were replaced
+    for (std::size_t first = 0, last = faults.size();; ++first) {
+      for (; last > first && faults[last - 1].row + 1 == count; --last) --count;  // those at the end go by themselves
+      if (first == last) return count;
+      const std::uint32_t row = faults[first].row;
+      --count;
+      record.indices[row] = record.indices[count];
+      for (std::size_t i = 0; i < Schema::size; ++i) {
+        std::byte* const data = to_->data(slot) + layout.offset(i);
+        std::memcpy(data + layout.row_bytes(i) * row, data + layout.row_bytes(i) * count, layout.row_bytes(i));
+      }
+    }
   }
   void pad(std::uint32_t slot, std::uint32_t count, batch_record& record) noexcept {
     const auto& layout = to_->layout();
@@ -235,6 +267,7 @@ class engine final : public reader_client {
   epoch_map map_;
   bool pad_;
   bool streams_;
+  bool varies_;        // steps may have fewer samples than the plan says
   std::size_t share_;  // of a batch that one range is
   std::vector<reader_slot> readers_;
   std::mutex stopping_;

@@ -174,6 +174,9 @@ class feed {
 
   /// Where a checkpoint taken now would go on: after the last batch that was delivered.
   feed_state state() const { return core_->state(); }
+  /// Samples of this epoch, or of the last one, that could not be read and were left out or replaced, in step order;
+  /// see `read_options::bad`. Good until the next batch or epoch is asked for.
+  std::span<const sample_fault> faults() const { return core_->faults(); }
   /// Goes on from `state`, with the very next sample. Throws `penstock::error` if it is of another dataset, plan, seed
   /// or batch.
   void resume(const feed_state& state) { core_->resume(state); }

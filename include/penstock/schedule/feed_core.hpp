@@ -7,10 +7,12 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <penstock/schedule/audience.hpp>
 #include <penstock/schedule/engine.hpp>
@@ -23,7 +25,8 @@ struct feed_limits {
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds first_timeout{};
   bool next_epoch = true;
-  bool drop_short = false;  // streams: the last batch, if it is incomplete
+  std::uint64_t most_bad = 0;  // samples of an epoch that may be left out or replaced
+  bool drop_short = false;     // streams: the last batch, if it is incomplete
 };
 
 /// The consumer's side of a feed. One thread at a time; `request_stop` may come from any.
@@ -134,7 +137,9 @@ class feed_core final : public feed_control {
     bool received = false;
     try {
       received = receive();
+      if (received && !current_.faults().empty()) count_faults();
     } catch (...) {
+      let_go();
       throw_failed();
     }
     if (!received) return end_epoch(true), false;
@@ -161,6 +166,8 @@ class feed_core final : public feed_control {
       state_.samples = info.next;
     }
     if (steps_left_ == 0) count_epoch();
+    // All of it was left out. Replicas wait for each other, and take part with nothing.
+    if (info.count == 0 && !current_.faults().empty() && partner_ == nullptr) return fetch();
     if (!watched) return true;
     try {
       tell_batch(asked);
@@ -174,6 +181,7 @@ class feed_core final : public feed_control {
     return true;
   }
   batch& current() noexcept { return current_; }
+  std::span<const sample_fault> faults() const noexcept { return faults_; }
   void let_go() noexcept { engine_->to().take_back(current_); }
 
   /// The loop was left: readers stop within one sample's read time.
@@ -234,6 +242,7 @@ class feed_core final : public feed_control {
     const bool in_place =
         running_ && !failure_ && !engine_->is_stream() && state_.epoch == epoch && state_.samples == position;
     if (!in_place) restart_or_fail(epoch, position);
+    if (position == 0) faults_.clear();
     epoch_ = epoch;
     state_.epoch = epoch;
     state_.samples = position;
@@ -326,6 +335,17 @@ class feed_core final : public feed_control {
     if (stopped()) return let_go(), false;
     if (held) throw_all_held();
     return true;
+  }
+  // On the consumer's side, so that it is the same step for any number of readers.
+  [[gnu::noinline, gnu::cold]] void count_faults() {
+    for (const sample_fault& one : current_.faults()) {
+      if (faults_.size() == limits_.most_bad)
+        throw error(
+            concat(one.problem, " (this epoch's sample number ", faults_.size() + 1,
+                   " that cannot be read; read_options::most_bad leaves out or replaces ", limits_.most_bad, ')'),
+            one.where);
+      faults_.push_back(one);
+    }
   }
   // The first batch waits for the last reader to have its state, so that nothing is allocated after it. Readers that
   // are shared may be busy elsewhere and get theirs when they come.
@@ -460,7 +480,7 @@ class feed_core final : public feed_control {
     in_epoch_ = false;
     if (early) interrupt();
     if (partner_ != nullptr) partner_->epoch_ends(early);
-    listeners_.epoch_ends();
+    listeners_.epoch_ends(faults_);
   }
 
   void tell_begin() {
@@ -502,6 +522,7 @@ class feed_core final : public feed_control {
   epoch_partner* partner_ = nullptr;
   batch current_;
   std::exception_ptr failure_;
+  std::vector<sample_fault> faults_;  // of the epoch's batches that were delivered
   std::optional<std::uint64_t> last_epoch_;
   std::uint64_t epoch_ = 0;
   std::uint64_t step_ = 0;

@@ -87,13 +87,16 @@ struct feed_maker {
       if (!how.is_none() && !how.is_window())
         reject_option("partition", "shuffle", how.is_full() ? "full" : "blocks",
                       "shuffle::none or shuffle::window(n): a stream has no random access");
+      if (read.options.bad != bad_samples::fail)
+        reject_option("read", "bad", "skip or substitute",
+                      "bad_samples::fail, as a stream cannot go on after an error");
       from = share<source_type>(dataset, partition.options.seed, how.block(), where, read.transform);
       schema = from->schema();
     } else {
       if (!Partition::plan_is_given && partition.options.shuffle.is_window())
         reject_option("partition", "shuffle", "window", "shuffle::full, blocks(n) or none: a window is for streams");
       from = share<source_type>(dataset, partition.plan_for(dataset->size()), partition.options.seed, read.transform,
-                                batch.collate);
+                                batch.collate, read.options.bad);
       schema = collation<std::remove_const_t<Dataset>, decltype(Batch::collate)>::stored(*dataset, batch.collate);
     }
 
@@ -130,6 +133,7 @@ struct feed_maker {
     limits.timeout = read.timeout();
     limits.first_timeout = read.first_timeout();
     limits.next_epoch = read.options.next_epoch;
+    limits.most_bad = read.options.most_bad;
     limits.drop_short = batch.options.last == last_batch::drop;
     return feed_type(share<feed_core<schema_type, device_type>>(std::move(shared), std::move(pool), own_pool, limits,
                                                                 partition.options.seed, fingerprint));

@@ -9,10 +9,20 @@
 
 #include <penstock/channel/gate.hpp>
 #include <penstock/dataset/dataset.hpp>
+#include <penstock/sample/fault.hpp>
 #include <penstock/sample/schema.hpp>
 #include <penstock/stage/plan.hpp>
 
 namespace penstock::detail {
+
+/// Notes samples that could not be read.
+class fault_notes {
+ public:
+  virtual void note(sample_fault fault) = 0;
+
+ protected:
+  ~fault_notes() = default;
+};
 
 /// What is asked of a source: part of one step, to be written to rows of its slot.
 template <class Schema>
@@ -24,7 +34,9 @@ struct fill_request {
   std::span<std::uint64_t> indices;  // as many as rows are wanted; filled in by the source
   batch_view<Schema> to;
   read_progress progress{};
-  gate<>* readers = nullptr;  // where those wait whose turn a stream passes on
+  fault_notes* faults = nullptr;  // who notes samples that could not be read, where the run goes on without them
+  std::uint32_t first_row = 0;    // of the batch
+  gate<>* readers = nullptr;      // where those wait whose turn a stream passes on
 };
 
 struct fill_result {
@@ -63,6 +75,8 @@ class source {
   /// Positions of an epoch; meaningless for streams.
   virtual std::uint64_t positions() const { return 0; }
   virtual bool is_stream() const { return false; }
+  /// Whether samples that cannot be read are left out, so that steps may have fewer than the plan says.
+  virtual bool leaves_out() const { return false; }
   /// Streams: whether `step` is the one to be drawn next.
   virtual bool has_turn(std::uint64_t step) const noexcept {
     (void)step;

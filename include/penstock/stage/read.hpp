@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,13 @@
 namespace penstock {
 
 class reader_pool;
+
+/// What is done with a sample whose `read` or transform throws.
+enum class bad_samples : std::uint8_t {
+  fail,        ///< the batch arrives as an error
+  skip,        ///< it is left out: the batch is shorter, and its last sample takes the free row
+  substitute,  ///< another one of the epoch is read in its place: a function of seed, epoch and sample
+};
 
 struct read_options {
   /// Threads that read; 0 reads inline, on the consumer's thread, when it asks for a batch. 1 to 256 are useful.
@@ -29,6 +37,12 @@ struct read_options {
   /// CPUs that the readers are kept on, such as those near a device: `{0, 1}`. Empty: all that the thread which starts
   /// the feed may run on. For a shared pool, see `reader_pool_options`.
   cpu_set cpus{};
+  /// Samples that cannot be read. `batch.faults()`, `feed.faults()` and observers at an epoch's end tell which, where
+  /// and why. Without effect on streams, which cannot go on. What a stop makes of a read, and `std::bad_alloc`, are no
+  /// faults of a sample.
+  bad_samples bad = bad_samples::fail;
+  /// How many may be left out or replaced in an epoch; one more is the error of its batch.
+  std::uint64_t most_bad = 100;
 };
 
 /// Marks the absence of a transform.
