@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -104,7 +105,7 @@ class pixel_writer {
  public:
   /// Throws `std::invalid_argument` in the name of `who` for options that fit neither `channels` nor `To`.
   pixel_writer(std::string_view who, const pixel_options& options, std::size_t channels)
-      : order_(options.channels), channels_(channels), gain_(channels), shift_(channels) {
+      : order_(options.channels), channels_(channels), gain_(channels), shift_(channels), range_(options.range) {
     const auto count = [&](const char* name, const std::vector<float>& values) {
       if (!values.empty() && values.size() != channels)
         detail::reject_option(who, name, detail::concat(values.size(), " numbers"),
@@ -124,6 +125,7 @@ class pixel_writer {
       if (!std::isfinite(mean)) detail::reject_option(who, "mean", std::to_string(mean), "finite numbers");
       if (!std::isfinite(deviation) || deviation == 0)
         detail::reject_option(who, "deviation", std::to_string(deviation), "finite numbers other than 0");
+      if (mean != 0 || deviation != 1) standardised_ = true;
       gain_[c] = (high - low) / deviation;
       shift_[c] = (low - mean) / deviation;
       alike_ = alike_ && gain_[c] == gain_[0] && shift_[c] == shift_[0];
@@ -131,6 +133,20 @@ class pixel_writer {
   }
 
   channel_order order() const noexcept { return order_; }
+  /// "C x H x W float32 in [0, 1]", for a table of the pipeline.
+  template <std::size_t Dimensions>
+  std::string describe() const {
+    const std::string box = Dimensions == 2 ? "H x W" : "D x H x W";
+    std::string out = order_ == channel_order::first ? "C x " + box : box + " x C";
+    out += detail::concat(' ', name_of(pixel_type_of<To>));
+    if (!std::is_same_v<To, float>) return out + " as stored";
+    if (standardised_) return out + ", mean and deviation of each channel taken out";
+    const auto number = [](float value) {
+      char text[32];
+      return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
+    };
+    return out + detail::concat(" in [", number(range_[0]), ", ", number(range_[1]), ']');
+  }
   std::size_t channels() const noexcept { return channels_; }
   /// The shape that a box has in a field; of two dimensions without the depth.
   template <std::size_t Dimensions>
@@ -234,6 +250,8 @@ class pixel_writer {
   channel_order order_;
   std::size_t channels_;
   std::vector<float> gain_, shift_;
+  std::array<float, 2> range_;
+  bool standardised_ = false;
   bool alike_ = true;  // all channels' gains and shifts
 };
 

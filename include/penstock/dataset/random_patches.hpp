@@ -106,6 +106,15 @@ class patch_dataset {
     return draw(number, *load(number)[0], random);
   }
 
+  std::string describe() const {
+    const auto& size = state_->size;
+    const std::string plane = detail::concat(size[1], " x ", size[2]);
+    return detail::concat(state_->per_image, " patches of ",
+                          dimensions == 2 ? plane : detail::concat(size[0], " x ", plane), " of each of ", images(),
+                          sizeof...(Sources) == 2 ? " pairs of" : "", dimensions == 2 ? " images, " : " volumes, ",
+                          state_->writers[0].template describe<dimensions>());
+  }
+
   /// What the cache of decoded images has done: `made` is how many were decoded.
   cache_counts decoded() const { return state_->cache.counts(); }
 
