@@ -10,9 +10,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -34,7 +37,11 @@ class progress_bar : public testing::Test {
 
   penstock::progress_options plain() const { return {.stream = file_, .clock = &modelled_clock}; }
   penstock::progress_options terminal(std::size_t width) const {
-    return {.stream = file_, .terminal = true, .width = width, .clock = &modelled_clock};
+    return {.stream = file_,
+            .terminal = true,
+            .width = width,
+            .curve = penstock::curve_style::none,
+            .clock = &modelled_clock};
   }
 
   static void batches(penstock::progress_bar& bar, std::uint64_t first, std::uint64_t count,
@@ -83,7 +90,7 @@ TEST_F(progress_bar, PRG_1_a_file_gets_one_plain_line_per_interval_and_one_at_th
   EXPECT_LE(lines, 11) << text;
   EXPECT_TRUE(has(text,
                   "done:  epoch 1/1  step 10000/10000  100%  25.6k samples/s  100 batches/s  loss 0.0001  wait 1%  "
-                  "in 1:40\n"))
+                  "bound by compute  in 1:40\n"))
       << text;
 }
 
@@ -221,7 +228,142 @@ TEST_F(progress_bar, numbers_do_not_follow_the_locale) {
   EXPECT_TRUE(has(written(), "33.3 batches/s")) << written();
 }
 
+TEST_F(progress_bar, a_terminal_shows_each_metrics_course_over_the_whole_run) {
+  penstock::progress_options options = terminal(200);
+  options.curve = penstock::curve_style::blocks;
+  penstock::progress_bar bar(options);
+  bar.on_begin({.epochs = 1, .steps_per_epoch = 800});
+  for (std::uint64_t step = 0; step < 800; ++step) {
+    bar.on_batch({.step = step, .samples = 256});
+    bar.on_metric({.name = "loss", .value = 800.0 - static_cast<double>(step), .step = step});
+    bar.on_metric({.name = "accuracy", .value = static_cast<double>(step), .step = step});
+    now += 100ms;
+  }
+  bar.on_end({"done"});
+  EXPECT_TRUE(has(shown().back(), "loss 1 █▇▆▅▄▃▂▁  accuracy 799 ▁▂▃▄▅▆▇█  ")) << shown().back();
+}
+
+TEST_F(progress_bar, a_file_gets_no_curve_unless_asked) {
+  for (const bool asked : {false, true}) {
+    penstock::progress_options options = plain();
+    if (asked) options.curve = penstock::curve_style::ascii;
+    penstock::progress_bar bar(options);
+    bar.on_begin({});
+    batches(bar, 0, 3, 1s);
+    bar.on_end({"done"});
+    EXPECT_EQ(has(written(), "loss 0.3333 ^._"), asked) << written();
+  }
+}
+
+TEST_F(progress_bar, drops_bar_then_curves_then_what_bounds_then_metrics_from_the_last) {
+  for (const auto& [width, gone, kept] : {std::tuple{140U, "[", "first 2 ---"},
+                                          {120U, "---", "bound by compute"},
+                                          {105U, "bound", "batches/s"},
+                                          {70U, "samples/s", "first 2"},
+                                          {55U, "loss", "first 2"},
+                                          {45U, "first", "step"}}) {
+    penstock::progress_options options = terminal(width);
+    options.curve = penstock::curve_style::ascii;
+    penstock::progress_bar bar(options);
+    bar.on_begin({.epochs = 1, .steps_per_epoch = 100});
+    for (std::uint64_t step = 0; step < 3; ++step) bar.on_metric({.name = "first", .value = 2});
+    batches(bar, 0, 3, 1s);
+    bar.on_batch({.step = 3, .samples = 256});
+    EXPECT_FALSE(has(shown().back(), gone)) << width << ": " << shown().back();
+    EXPECT_TRUE(has(shown().back(), kept)) << width << ": " << shown().back();
+  }
+}
+
+TEST_F(progress_bar, says_which_side_bounds_the_run) {
+  for (const auto& [wait, words] : {std::pair{10ms, "wait 1%  bound by compute"}, {250ms, "wait 20%  bound by data"}}) {
+    penstock::progress_bar bar(terminal(200));
+    bar.on_begin({});
+    batches(bar, 0, 20, 1s, wait);
+    EXPECT_TRUE(has(shown().back(), words)) << shown().back();
+    bar.on_end({"done"});
+  }
+}
+
+std::vector<penstock::sample_fault> three_faults() {
+  return {{.sample = 3, .where = {.path = "a.png", .position = "byte 8"}, .problem = "bad checksum"},
+          {.sample = 5, .substitute = 6, .problem = "cut\noff"},
+          {.sample = 9, .problem = "empty"}};
+}
+
+TEST_F(progress_bar, counts_samples_that_could_not_be_read_and_names_the_first) {
+  penstock::progress_options options = plain();
+  options.most_faults = 2;
+  penstock::progress_bar bar(options);
+  bar.on_begin({.epochs = 2, .steps_per_epoch = 4});
+  batches(bar, 0, 4, 1ms);
+  const auto faults = three_faults();
+  bar.on_epoch({.steps = 4, .faults = faults});
+  EXPECT_EQ(written(),
+            "epoch 1: 3 samples could not be read; the first 2:\n"
+            "  sample 3, a.png, byte 8: bad checksum\n"
+            "  sample 5, cut?off; sample 6 was read in its place\n");
+}
+
+TEST_F(progress_bar, on_a_terminal_faults_are_lines_of_their_own_behind_which_the_bar_goes_on) {
+  penstock::progress_bar bar(terminal(60));
+  bar.on_begin({.epochs = 2, .steps_per_epoch = 4});
+  batches(bar, 0, 4, 1s);
+  const auto faults = three_faults();
+  bar.on_epoch({.steps = 4, .faults = std::span(faults).first(1)});
+  batches(bar, 4, 2, 1s);
+  const std::string text = written();
+  EXPECT_TRUE(has(text, "\repoch 1: 1 sample could not be read:\n  sample 3, a.png, byte 8: bad checksum\n\repoch 1/2"))
+      << text;
+  EXPECT_FALSE(has(text, "   epoch 1: 1")) << "the line before is covered, not added to";
+}
+
+TEST_F(progress_bar, of_several_replicas_rank_0_is_shown) {
+  const auto faults = three_faults();
+  for (const std::uint64_t rank : {1, 0}) {
+    penstock::progress_options options = plain();
+    options.rank = rank;
+    options.ranks = 2;
+    penstock::progress_bar bar(options);
+    bar.on_begin({});
+    batches(bar, 0, 3, 1s);
+    bar.on_epoch({.faults = faults});
+    bar.on_end({"done"});
+    EXPECT_EQ(written().starts_with("epoch 1: 3 samples"), rank == 0) << written();
+    EXPECT_EQ(written().empty(), rank == 1);
+  }
+}
+
+// PRG-1
+TEST_F(progress_bar, PRG_1_all_ranks_write_plain_lines_with_their_rank_on_a_terminal_too) {
+  penstock::progress_options options = terminal(60);
+  options.ranks = 3;
+  options.all_ranks = true;
+  options.interval = 1s;
+  std::vector<penstock::progress_bar> bars;
+  for (options.rank = 0; options.rank < 3; ++options.rank) bars.emplace_back(options);
+  for (auto& bar : bars) bar.on_begin({.epochs = 1, .steps_per_epoch = 10});
+  for (std::uint64_t step = 0; step < 10; ++step) {
+    for (auto& bar : bars) bar.on_batch({.step = step, .samples = 4});
+    now += 400ms;
+  }
+  const auto faults = three_faults();
+  bars[2].on_epoch({.steps = 10, .faults = faults});
+  for (auto& bar : bars) bar.on_end({"done"});
+  const std::string text = written();
+  EXPECT_EQ(text.find('\r'), text.npos) << text;
+  std::size_t lines = 0;
+  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1, ++lines) {
+    EXPECT_EQ(text.compare(at, 5, "rank "), 0) << text.substr(at);
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    EXPECT_TRUE(line.size() <= 60 || has(line, "sample ")) << line;
+  }
+  EXPECT_TRUE(has(text, "rank 1/3  done:  epoch 1/1  step 9/10")) << text;
+  EXPECT_TRUE(has(text, "rank 2/3    sample 9, empty\n")) << text;
+  EXPECT_LE(lines, 3U * 4 + 4 + 1);
+}
+
 TEST_F(progress_bar, refuses_bad_options) {
+  EXPECT_THROW(penstock::progress_bar({.stream = file_, .rank = 1}), std::invalid_argument);
   EXPECT_THROW(penstock::progress_bar({.stream = nullptr}), std::invalid_argument);
   EXPECT_THROW(penstock::progress_bar({.stream = file_, .clock = nullptr}), std::invalid_argument);
   EXPECT_THROW(penstock::progress_bar({.stream = file_, .interval = -1ns}), std::invalid_argument);

@@ -119,6 +119,25 @@ TEST_P(stop_on_signal, the_second_signal_ends_the_process) {
       testing::KilledBySignal(signal), "");
 }
 
+TEST_P(stop_on_signal, tells_what_it_does_at_the_first_signal) {
+  const int signal = GetParam();
+  EXPECT_EXIT(
+      {
+        const penstock::stop_on_signal stop({.notice = "finishing the step"});
+        if (!stop.reason().empty()) ::_exit(1);
+        ::kill(::getpid(), signal);
+        wait_for(stop.token());
+        ::kill(::getpid(), SIGTERM);  // after the notice: the same thread tells and ends
+        gate never;
+        never.wait();
+      },
+      testing::KilledBySignal(SIGTERM), "\nfinishing the step\n$");
+  const penstock::stop_on_signal stop;
+  ASSERT_EQ(::kill(::getpid(), signal), 0);
+  wait_for(stop.token());
+  EXPECT_EQ(stop.reason(), signal == SIGINT ? "stopped by SIGINT (Ctrl-C)" : "stopped by SIGTERM");
+}
+
 TEST_P(stop_on_signal, without_it_one_signal_ends_the_process) {
   const int signal = GetParam();
   EXPECT_EXIT(

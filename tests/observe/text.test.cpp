@@ -71,4 +71,22 @@ TEST(text, control_characters_are_not_passed_on) {
   EXPECT_EQ(out, "a???[2Jµ?");
 }
 
+TEST(text, others_text_stays_text_in_html_and_one_field_in_csv) {
+  std::string out;
+  penstock::detail::append_escaped(out, "<a href=\"x\">'&'</a>\n\x1bµ");
+  EXPECT_EQ(out, "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;\n?µ");
+  out.clear();
+  penstock::detail::append_csv_field(out, "plain \n");
+  penstock::detail::append_csv_field(out += ',', "a,\"b\"\n");
+  EXPECT_EQ(out, "plain ?,\"a,\"\"b\"\"?\"");
+}
+
+TEST(text, a_number_comes_back_exactly_whatever_it_is) {
+  for (const double value : {0.1 + 0.2, 1e-300, 12345678.9, -0.0}) {
+    std::string out;
+    penstock::detail::append_exact(out, value);
+    EXPECT_EQ(std::stod(out), value) << out;
+  }
+}
+
 }  // namespace

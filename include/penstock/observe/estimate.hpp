@@ -5,11 +5,19 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <penstock/observe/observer.hpp>
 #include <penstock/observe/rate.hpp>
 
 namespace penstock {
+
+/// What bounds a run whose compute waits for data in this share of its time. Batches are read ahead, so a share that is
+/// more than chance means that reading is the slower side. On a device that computes while the loop goes on, a loop
+/// that is held up by a full device waits, too.
+constexpr std::string_view bound_by(double wait_share) {
+  return wait_share >= 0.05 ? "bound by data" : "bound by compute";
+}
 
 /// How far a run is, how fast, and how long it will take: the arithmetic of a progress display, fed with a run's events
 /// and the time of each. It reads no clock, so a display of one's own can use it, and a test can invent the time.

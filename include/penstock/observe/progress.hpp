@@ -11,10 +11,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <penstock/observe/estimate.hpp>
+#include <penstock/observe/fault_text.hpp>
+#include <penstock/observe/metric_history.hpp>
 #include <penstock/observe/observer.hpp>
+#include <penstock/observe/sparkline.hpp>
 #include <penstock/observe/terminal.hpp>
 #include <penstock/observe/text.hpp>
 
@@ -28,25 +30,41 @@ struct progress_options {
   std::optional<std::uint64_t> epochs{};               ///< of the whole run, where the feed cannot know
   std::optional<std::uint64_t> steps_per_epoch{};      ///< likewise
   std::chrono::duration<double> memory{30};            ///< of the speeds, see rate_estimate
+  std::optional<curve_style> curve{};                  ///< of metrics; on a terminal what it can show, else none
+  std::uint64_t rank = 0;                              ///< the replica that this one is of
+  std::uint64_t ranks = 1;                             ///< how many replicas there are
+  bool all_ranks = false;                              ///< not rank 0 alone is shown; in plain lines then
+  std::size_t most_faults = 5;                         ///< samples named per epoch of those that could not be read
   std::chrono::steady_clock::time_point (*clock)() = &std::chrono::steady_clock::now;
 };
 
-/// Shows epoch and step, samples and batches per second, what the user reports, the share of time that compute waited
-/// for data, and the time left:
+/// Shows epoch and step, samples and batches per second, what the user reports and its course over the whole run, the
+/// share of time in which compute waited for data, which of the two bounds the run (see `bound_by`), and the time left:
 ///
-///     epoch 3/10  step 123/292  24%  [####------]  12.3k samples/s  48.1 batches/s  loss 0.1234  wait 3%  0:45 left
+///     epoch 3/10  step 123/292  24%  [####------]  12.3k samples/s  48.1 batches/s  loss 0.1234 ^-.._  wait 3%
+///     bound by compute  0:45 left
 ///
-/// On a terminal one line is redrawn and fitted to the width, what matters least going first. Elsewhere plain lines
-/// without control characters, at most one per interval and one at the end. Epochs are counted from 1 here, steps are
-/// those completed. Without a known number of epochs (see `progress_options::epochs`), fraction and time left are the
-/// epoch's, and a terminal keeps one line per epoch. Bad options throw `std::invalid_argument`. Failing to write is
-/// ignored.
+/// On a terminal this is one line, redrawn and fitted to the width, what matters least going first: the bar, curves,
+/// what bounds the run, batches per second, the wait, samples per second, metrics from the last on, step, epoch.
+/// Elsewhere plain lines without control characters, at most one per interval and one at the end. Epochs are counted
+/// from 1 here, steps are those completed. Without a known number of epochs (see `progress_options::epochs`), fraction
+/// and time left are the epoch's, and a terminal keeps one line per epoch. Samples that an epoch could not read are
+/// counted at its end, and the first named, on lines of their own.
+///
+/// Of several replicas rank 0 is shown. With `all_ranks` each writes plain lines that begin with its rank, on a
+/// terminal too. Bad options throw `std::invalid_argument`. Failing to write is ignored.
 class progress_bar {
  public:
   explicit progress_bar(progress_options options = {}) : options_(options), estimate_(options.memory) {
     if (options_.stream == nullptr) detail::reject_option("progress_bar", "stream", "null", "an open stream");
     if (options_.clock == nullptr) detail::reject_option("progress_bar", "clock", "null", "a function");
+    if (options_.rank >= options_.ranks)
+      detail::reject_option("progress_bar", "rank", detail::concat(options_.rank, " of ", options_.ranks),
+                            "one below ranks");
+    shown_at_all_ = options_.rank == 0 || options_.all_ranks;
     terminal_ = options_.terminal ? *options_.terminal : detail::is_terminal(options_.stream);
+    if (options_.all_ranks && options_.ranks > 1) terminal_ = false;
+    curve_ = options_.curve ? *options_.curve : terminal_ ? detail::terminals_curve() : curve_style::none;
     interval_ = options_.interval ? *options_.interval
                 : terminal_       ? std::chrono::milliseconds{100}
                                   : std::chrono::seconds{10};
@@ -71,15 +89,7 @@ class progress_bar {
     draw_if_due(now);
   }
 
-  void on_metric(const metric_event& event) {
-    for (auto& known : metrics_) {
-      if (known.name == event.name) {
-        known.value = event.value;
-        return;
-      }
-    }
-    metrics_.push_back({std::string(event.name), event.value});
-  }
+  void on_metric(const metric_event& event) { metrics_.of(event.name).add(event.step, event.value); }
 
   void on_epoch(const epoch_event& event) {
     if (!running_) return;
@@ -91,6 +101,7 @@ class progress_bar {
     } else {
       draw_if_due(now);
     }
+    if (!event.faults.empty()) tell(event);
   }
 
   void on_error(const error_event&) { finish("error"); }
@@ -98,11 +109,21 @@ class progress_bar {
 
  private:
   using time_point = std::chrono::steady_clock::time_point;
-  enum part : std::size_t { reason, epoch, step, percent, bar, samples, batches, metrics, wait, time, part_count };
-  struct metric {
-    std::string name;
-    double value;
+  enum part : std::size_t {
+    reason,
+    epoch,
+    step,
+    percent,
+    bar,
+    samples,
+    batches,
+    metrics,
+    wait,
+    bound,
+    time,
+    part_count
   };
+  static constexpr std::size_t curve_cells = 8;
 
   void finish(std::string_view why) {
     if (!running_) return;
@@ -151,11 +172,20 @@ class progress_bar {
         parts_[bar].append("[").append(full, '#').append(cells - full, '-').append("]");
       }
     }
-    for (const auto& each : metrics_) {
-      if (!parts_[metrics].empty()) parts_[metrics] += "  ";
-      detail::append_printable(parts_[metrics], each.name);
-      parts_[metrics] += ' ';
-      detail::append_number(parts_[metrics], each.value);
+    compose_metrics(metrics_.all().size(), curve_);
+  }
+
+  void compose_metrics(std::size_t count, curve_style curve) {
+    std::string& out = parts_[metrics];
+    out.clear();
+    for (const auto& each : metrics_.all().first(count)) {
+      if (!out.empty()) out += "  ";
+      detail::append_printable(out, each.name());
+      out += ' ';
+      detail::append_number(out, each.last());
+      if (curve == curve_style::none || each.buckets().size() < 2) continue;
+      out += ' ';
+      detail::append_sparkline(out, each.buckets(), curve_cells, curve);
     }
   }
 
@@ -169,6 +199,7 @@ class progress_bar {
     parts_[wait] += "wait ";
     detail::append_fixed(parts_[wait], std::min(*share, 1.0) * 100, 0);
     parts_[wait] += '%';
+    parts_[bound] += bound_by(*share);
   }
 
   static void compose_of(std::string& out, std::string_view what, std::uint64_t value,
@@ -180,17 +211,49 @@ class progress_bar {
     detail::append_count(out, *of);
   }
 
+  /// Samples that could not be read, on lines of their own.
+  void tell(const epoch_event& event) {
+    std::string text;
+    const auto begin_line = [&] {
+      if (options_.ranks > 1 && options_.all_ranks) append_rank(text);
+    };
+    begin_line();
+    text += detail::concat("epoch ", event.epoch + 1, ": ", event.faults.size(),
+                           event.faults.size() == 1 ? " sample" : " samples", " could not be read");
+    const std::size_t named = std::min(event.faults.size(), options_.most_faults);
+    if (named > 0 && named < event.faults.size()) text += detail::concat("; the first ", named, ":");
+    if (named > 0 && named == event.faults.size()) text += ':';
+    text += '\n';
+    for (const auto& each : event.faults.first(named)) {
+      begin_line();
+      text += "  ";
+      detail::append_printable(text, detail::concat("sample ", each.sample, ", ", detail::fault_text(each)));
+      text += '\n';
+    }
+    if (terminal_ && shown_ > 0) {  // the line that is redrawn makes room
+      std::string cover = "\r";
+      cover.append(shown_, ' ') += '\r';
+      text.insert(0, cover);
+      shown_ = 0;
+    }
+    put(text);
+  }
+
+  void append_rank(std::string& out) const { out += detail::concat("rank ", options_.rank, "/", options_.ranks, "  "); }
+
   void write_line() {
     std::size_t most = options_.width;
     if (most == 0 && terminal_) most = detail::terminal_width(options_.stream, 80);
     if (terminal_ && most > 0) --most;  // a character in the last column makes some terminals break the line
     line_.clear();
     if (terminal_) line_ += '\r';
-    if (most > 0) drop_to_fit(most);
     text_.clear();
+    if (options_.ranks > 1 && options_.all_ranks) append_rank(text_);
+    const std::size_t prefix = text_.size();
+    if (most > 0) drop_to_fit(most > prefix ? most - prefix : 0);
     for (const auto& each : parts_) {
       if (each.empty()) continue;
-      if (!text_.empty()) text_ += "  ";
+      if (text_.size() > prefix) text_ += "  ";
       text_ += each;
     }
     if (most > 0 || terminal_) detail::cut_to(text_, most);
@@ -211,8 +274,17 @@ class progress_bar {
       for (const auto& each : parts_) sum += each.empty() ? 0 : detail::count_characters(each) + 2;
       return sum;
     };
-    for (const part least : {bar, batches, wait, samples, metrics, step, epoch, reason, time}) {
-      if (characters() <= most + 2) return;
+    const auto fits = [&] { return characters() <= most + 2; };
+    if (fits()) return;
+    parts_[bar].clear();
+    if (!fits() && curve_ != curve_style::none) compose_metrics(metrics_.all().size(), curve_style::none);
+    for (const part least : {bound, batches, wait, samples}) {
+      if (fits()) return;
+      parts_[least].clear();
+    }
+    for (std::size_t shown = metrics_.all().size(); !fits() && shown > 0;) compose_metrics(--shown, curve_style::none);
+    for (const part least : {step, epoch, reason, time}) {
+      if (fits()) return;
       parts_[least].clear();
     }
   }
@@ -223,17 +295,20 @@ class progress_bar {
   }
 
   void put(std::string_view text) {
+    if (!shown_at_all_) return;
     std::fwrite(text.data(), 1, text.size(), options_.stream);
     std::fflush(options_.stream);
   }
 
   progress_options options_;
   bool terminal_ = false;
+  bool shown_at_all_ = true;
+  curve_style curve_ = curve_style::none;
   std::chrono::nanoseconds interval_{};
   progress_estimate estimate_;
   bool running_ = false;
   time_point drawn_at_{};
-  std::vector<metric> metrics_;
+  metric_histories metrics_{2 * curve_cells};
   std::array<std::string, part_count> parts_;
   std::string text_, line_;
   std::size_t shown_ = 0;  // characters of the terminal's line, to be covered by the next

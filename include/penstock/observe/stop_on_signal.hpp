@@ -10,7 +10,10 @@
 #include <atomic>
 #include <cerrno>
 #include <stop_token>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include <penstock/sample/error.hpp>
 
@@ -88,11 +91,21 @@ class all_signals_blocked {
 
 }  // namespace detail
 
+struct stop_options {
+  /// Told on stderr at the first signal, so that whoever pressed Ctrl-C knows what is going on: "finishing the step;
+  /// once more ends at once". Empty: nothing.
+  std::string notice{};
+};
+
 /// Turns SIGINT (Ctrl-C) and SIGTERM into a stop request: an object that the application makes, one at a time.
 ///
-///     penstock::stop_on_signal stop;                       // first thing in main
+///     penstock::stop_on_signal stop({.notice = "finishing the step; once more ends at once"});  // first thing in main
 ///     penstock::run(pipeline, {.epochs = 10, .stop = stop.token()});
-///     if (stop.stopped()) return 128 + stop.signal();
+///     save("model.ckpt");
+///     if (stop.stopped()) {
+///       std::printf("%s; to go on: trainer --resume model.ckpt\n", stop.reason().data());
+///       return 128 + stop.signal();
+///     }
 ///
 /// The second signal ends the process at once, by the signal's default action. A thread of its own waits for the
 /// signals, so stop callbacks run on an ordinary thread and may do anything. The signals are blocked for the thread
@@ -102,7 +115,7 @@ class all_signals_blocked {
 /// destroyed by the thread that made it: handlers and that thread's mask are as before then.
 class stop_on_signal {
  public:
-  stop_on_signal() {
+  explicit stop_on_signal(stop_options options = {}) : options_(std::move(options)) {
     const detail::all_signals_blocked scope;
     thread_ = std::thread([this] { wait(); });
   }
@@ -118,6 +131,11 @@ class stop_on_signal {
   bool stopped() const noexcept { return source_.stop_requested(); }
   /// The signal that asked to stop, 0 while none has.
   int signal() const noexcept { return signal_.load(); }
+  /// For a program's closing line: "stopped by SIGINT (Ctrl-C)", "stopped by SIGTERM", empty while nothing has.
+  std::string_view reason() const noexcept {
+    const int signal = signal_.load();
+    return signal == SIGINT ? "stopped by SIGINT (Ctrl-C)" : signal == SIGTERM ? "stopped by SIGTERM" : "";
+  }
 
  private:
   // Sent by the destructor to the waiting thread alone, which waits for it in any case.
@@ -137,7 +155,16 @@ class stop_on_signal {
       if (signal_.load() != 0) end_process(signal);
       signal_.store(signal);
       source_.request_stop();
+      tell();
     }
+  }
+
+  /// Behind a line of a progress bar, perhaps, and the terminal's "^C". In one piece, without a lock that another
+  /// thread may hold; if stderr is not there, nobody is told.
+  void tell() const {
+    if (options_.notice.empty()) return;
+    const std::string text = '\n' + options_.notice + '\n';
+    static_cast<void>(::write(STDERR_FILENO, text.data(), text.size()) == 0);
   }
 
   static void end_process(int signal) {
@@ -151,6 +178,7 @@ class stop_on_signal {
     ::raise(signal);
   }
 
+  stop_options options_;
   detail::caught_signals caught_;  // outlives the thread, restores last
   std::stop_source source_;
   std::atomic<int> signal_{0};

@@ -24,6 +24,12 @@ inline void append_number(std::string& out, double value, int digits = 4) {
   out.append(text, end.ptr);
 }
 
+/// With as many digits as it takes to read the same number back.
+inline void append_exact(std::string& out, double value) {
+  char text[64];
+  out.append(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
 inline void append_fixed(std::string& out, double value, int decimals) {
   char text[64];
   const auto end = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, decimals);
@@ -79,6 +85,31 @@ inline void append_duration(std::string& out, std::chrono::duration<double> dura
 /// Text of others without control characters, which could move the cursor or break the line.
 inline void append_printable(std::string& out, std::string_view text) {
   for (const char c : text) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+}
+
+/// Text of others for HTML, within an element or a quoted attribute.
+inline void append_escaped(std::string& out, std::string_view text) {
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? '?' : c;
+    }
+  }
+}
+
+/// Text of others as one field of CSV (RFC 4180), on one line.
+inline void append_csv_field(std::string& out, std::string_view text) {
+  if (text.find_first_of(",\"") == text.npos) return append_printable(out, text);
+  out += '"';
+  for (const char c : text) {
+    if (c == '"') out += '"';
+    append_printable(out, std::string_view(&c, 1));
+  }
+  out += '"';
 }
 
 /// Characters of UTF-8 text: bytes that do not continue another.
