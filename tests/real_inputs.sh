@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Fetches the real, odd CSV and NPY files that some tests read, by unpacking Debian packages into a folder:
+# Fetches the real, odd CSV, NPY and image files that some tests read, by unpacking Debian packages into a folder:
 #   tests/real_inputs.sh /tmp/real_inputs && PENSTOCK_REAL_INPUTS=/tmp/real_inputs ctest
 # Nothing is installed and no root is needed. Packages already there are left alone. Offline it says so and ends well;
 # the tests then skip what is missing.
@@ -9,7 +9,8 @@ set -eu
 folder=${1:?"usage: $0 FOLDER [PACKAGE...]"}
 shift
 if [ $# -eq 0 ]; then
-  set -- python3-statsmodels python3-sklearn python3-vega-datasets python3-numpy python3-scipy python-matplotlib-data
+  set -- python3-statsmodels python3-sklearn python3-vega-datasets python3-numpy python3-scipy python-matplotlib-data \
+    python3-skimage
 fi
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)

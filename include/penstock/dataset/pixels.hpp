@@ -63,7 +63,7 @@ inline constexpr float white_of = std::is_same_v<From, std::uint8_t>    ? 255.0f
 /// `count` numbers that lie `step` apart, as `To`: floating point is value / white * gain + shift.
 template <pixel From, pixel To, class Step>
 void convert_pixels(const From* from, Step step, std::size_t count, To* __restrict to, float gain, float shift) {
-  const auto one = [gain, shift](From value) -> To {  // integers have a gain of 1
+  const auto one = [&](From value) -> To {  // integers have a gain of 1
     if constexpr (std::is_same_v<To, float>)
       return static_cast<float>(value) / white_of<From> * gain + shift;
     else if constexpr (std::is_same_v<To, From>)
