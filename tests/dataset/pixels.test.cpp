@@ -143,7 +143,8 @@ TEST(pixels, options_that_do_not_fit_are_refused_by_name) {
   const auto make = []<class T>(T, const pixel_options& options) {
     return message([&] { pixel_writer<T>("images", options, 3); });
   };
-  EXPECT_EQ(make(0.0f, {.mean = {1, 2}}), "penstock: images: mean is 2 numbers, wanted 3, one for each channel, or none");
+  EXPECT_EQ(make(0.0f, {.mean = {1, 2}}),
+            "penstock: images: mean is 2 numbers, wanted 3, one for each channel, or none");
   EXPECT_EQ(make(0.0f, {.deviation = {1, 0, 1}}),
             "penstock: images: deviation is 0.000000, wanted finite numbers other than 0");
   EXPECT_NE(make(0.0f, {.range = {1, 1}}).find("two finite numbers that differ"), std::string::npos);
