@@ -9,7 +9,7 @@ set -eu
 folder=${1:?"usage: $0 FOLDER [PACKAGE...]"}
 shift
 if [ $# -eq 0 ]; then
-  set -- python3-statsmodels python3-sklearn python3-vega-datasets python3-numpy python3-scipy python-matplotlib-data \
+  set -- python3-statsmodels python3-sklearn python3-vega-datasets python3-numpy python3-scipy python-matplotlib-data python-tables-data \
     python3-skimage
 fi
 mkdir -p "$folder"

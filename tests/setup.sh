@@ -8,7 +8,7 @@ set -eu
 required="g++ cmake ninja-build pkg-config libgtest-dev"
 # CSV numbers, range-v3's views, the trainer, the benchmarks, a second compiler's opinion, MPI, image files, HDF5, LibTorch.
 optional="libfast-float-dev librange-v3-dev libeigen3-dev libcli11-dev libbenchmark-dev clang-19 libhwloc-dev libopenmpi-dev openmpi-bin
-  libpng-dev libjpeg-dev libtiff-dev libhdf5-dev libtorch-dev"
+  libclang-rt-19-dev libpng-dev libjpeg-dev libtiff-dev libhdf5-dev libtorch-dev"
 
 if [ "${1:-}" = --list ]; then
   echo "$required $optional"

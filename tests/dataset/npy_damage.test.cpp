@@ -69,6 +69,26 @@ TEST_P(npy_damage, every_changed_byte_of_the_header_ends_in_an_error_or_a_valid_
   EXPECT_LT(readable, 1024u);
 }
 
+// REC-1. Records of a fixed size are an NPY file of bytes. Its header says how many there are, so that a cut file is
+// refused before the first batch, not when training reaches record 40: there is no row to skip, and nobody trains on 39
+// of 100 records unawares.
+TEST_P(npy_damage, REC_1_a_file_cut_within_record_40_of_100_is_refused_when_it_is_opened) {
+  constexpr std::size_t records = 100, size = 24;
+  const std::string whole = npy_file("|u1", "(100, 24)", std::string(records * size, 'r'));
+  const std::size_t begin = whole.size() - records * size, cut = begin + 39 * size + 10;
+  write_file(path, whole.substr(0, cut));
+  const std::string message = error_of([&] { npy_array<std::uint8_t, 1>(path, {.access = GetParam()}); });
+  EXPECT_EQ(missing(message, {path, penstock::detail::concat("byte ", cut), "the file ends here",
+                              penstock::detail::concat(39 * size + 10, " bytes after its header"),
+                              penstock::detail::concat("wants ", records * size)}),
+            "");
+  // A clean end is no error, whole or with the number of records that are there.
+  write_file(path, whole);
+  EXPECT_EQ((npy_array<std::uint8_t, 1>(path, {.access = GetParam()}).size()), records);
+  write_file(path, npy_file("|u1", "(39, 24)", std::string(39 * size + 10, 'r')));
+  EXPECT_EQ((npy_array<std::uint8_t, 1>(path, {.access = GetParam()}).size()), 39u);
+}
+
 // Mapped files must not shrink, as the options say.
 TEST(npy_damage_later, a_file_cut_after_opening_is_an_error_when_read_at_positions) {
   temporary_directory directory;

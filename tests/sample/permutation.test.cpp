@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ctest: no tsan: one thread
+// ctest: no asan: statistics over millions of draws; its memory is the test's own
 #include <gtest/gtest.h>
 
 #include <algorithm>

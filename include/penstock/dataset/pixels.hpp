@@ -22,6 +22,10 @@ namespace penstock {
 /// Where the channels stand in a field: C x H x W, or H x W x C; of volumes C x D x H x W, or D x H x W x C.
 enum class channel_order : std::uint8_t { first, last };
 
+/// What to do with an image that is smaller than what is cut out of it: it is an error (which `read({.bad = ...})` can
+/// skip), or its last row and column are repeated.
+enum class small_image : std::uint8_t { fail, pad };
+
 /// How pixels become the numbers of a field.
 struct pixel_options {
   channel_order channels = channel_order::first;

@@ -20,10 +20,6 @@
 
 namespace penstock {
 
-/// What to do with an image that is smaller than the patches: it is an error (which `read({.bad = ...})` can skip), or
-/// its last row and column are repeated.
-enum class small_image : std::uint8_t { fail, pad };
-
 struct patch_options {
   /// Height and width; of volumes depth, height and width. In pixels.
   std::vector<std::size_t> size{};
