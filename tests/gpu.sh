@@ -23,7 +23,8 @@ usage() {
 prepare() {
   local into=$1 package file
   mkdir -p "$into" || return
-  for package in libbenchmark-dev libbenchmark1debian libeigen3-dev libcli11-dev libfast-float-dev; do
+  for package in libbenchmark-dev libbenchmark1debian libeigen3-dev libcli11-dev libfast-float-dev libpng-dev libpng16-16 \
+    libjpeg62-turbo-dev libjpeg62-turbo libtiff-dev libtiff6; do
     if ! dpkg -L "$package" >/dev/null 2>&1; then
       echo "gpu.sh: package $package is not installed here: what needs it will be left out" >&2
       continue
@@ -159,21 +160,23 @@ fi
 
 log=$logs/build.log
 : >"$log"
-targets="gpu_tests benchmark_gpu_overlap regression_trainer"
+targets="gpu_tests benchmark_gpu_overlap regression_trainer patch_trainer"
 examples=
 for source in "$root"/examples/[0-9]*.cu; do
   [[ ! -f $source ]] || examples+=" $(basename "$source" .cu)"
 done
 
 options=()
+prefixes=$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)' 2>/dev/null || true)  # for the patch trainer
 if [[ -d $dependencies ]]; then
   dependencies=$(cd "$dependencies" && pwd)
-  options+=("-DCMAKE_PREFIX_PATH=$dependencies/usr")
+  prefixes=$dependencies/usr${prefixes:+;$prefixes}
   [[ ! -d $dependencies/googletest ]] || options+=("-DPENSTOCK_GOOGLETEST=$dependencies/googletest")
   for config in "$dependencies"/usr/lib/*/cmake/benchmark; do
     [[ ! -d $config ]] || options+=("-Dbenchmark_DIR=$config")
   done
 fi
+[[ -z $prefixes ]] || options+=("-DCMAKE_PREFIX_PATH=$prefixes")
 if limited 60 "$log" cmake -S "$root" -B "$build" -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release \
   "-DCMAKE_CUDA_ARCHITECTURES=$capability-real" -DPENSTOCK_GPU_TESTS=ON -DPENSTOCK_BUILD_TESTS=OFF -DPENSTOCK_BUILD_EXAMPLES=ON \
   -DPENSTOCK_BUILD_BENCHMARKS=ON "${options[@]}"; then
@@ -243,6 +246,18 @@ if [[ -x $program && $devices == *,* ]]; then
   limited 30 "$log" "$program" --devices "$devices"
   status=$?
   say "replicas by NCCL on $devices" "$(verdict $status)" "$( ((status == 0)) || why $status "$log")"
+fi
+
+# ---- the patch trainer, with LibTorch: half a minute, stopped as Ctrl-C does
+
+program=$build/examples/patch_trainer
+if [[ -x $program ]]; then
+  (cd "$root" && timeout -s INT -k 20 30 "$program" --photos examples/data/photos --held-out 2 --per-image 4096 --epochs 10000 \
+    --device cuda --readers 4 --out "$build/denoiser") >>"$log" 2>&1
+  status=$?
+  ((status != 130 && status != 124)) || status=0
+  say "patch trainer" "$(verdict $status)" "$( ((status == 0)) && grep '^test: ' "$log" | tail -n 1 || why $status "$log")"
+  say "  patches per second" "" "$(grep -oE '[0-9.]+[kM]? samples/s' "$log" | tail -n 1)"
 fi
 
 # ---- the benchmark

@@ -13,7 +13,7 @@ struct settings {
   std::int64_t longest_side = 1024, held_out = 5, crop = 480;
   double sigma = 25;  // of 255
   std::int64_t patch = 40, per_image = 256, together = 16, batch = 64;
-  std::int64_t layers = 6, width = 32, epochs = 50;
+  std::int64_t layers = 6, width = 32, epochs = 27;
   double rate = 2e-3;
   std::int64_t seed = 1;
   /// `io(name, value)` for each of them.

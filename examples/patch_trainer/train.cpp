@@ -102,7 +102,7 @@ ending train(const settings& s, std::stop_token stop) {
     if (s.device == "cuda") throw penstock::error("--device cuda: " + problem + ", wanted a GPU that can be used");
     std::printf("device: cpu (no CUDA: %s)\n", problem.c_str());
   }
-  const int cpus = at::get_num_threads();
+  const int cpus = static_cast<int>(std::thread::hardware_concurrency());
   torch::set_num_threads(std::max(1, cpus / s.replicas));
 
   held_out seen;

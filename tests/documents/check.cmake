@@ -29,6 +29,8 @@ if(quotes LESS 4)
 endif()
 
 file(READ ${ROOT}/tests/documents/from_matlab.test.cpp compiled)
+file(READ ${ROOT}/tests/documents/from_matlab_files.test.cpp more)
+string(APPEND compiled "${more}")
 string(REPLACE ";" "<semicolon>" compiled "${compiled}")
 string(FIND "${readme}" "## From MATLAB" begin)
 string(SUBSTRING "${readme}" ${begin} -1 section)
