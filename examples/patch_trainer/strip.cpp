@@ -78,7 +78,7 @@ void draw_strip(const std::string& folder, const std::vector<strip_row>& rows) {
   const std::string svg =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + width + "\" height=\"" + height + "\" viewBox=\"0 0 " +
       width + ' ' + height +
-      "\" font-family=\"sans-serif\" font-size=\"14\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" +
+      "\" font-family=\"sans-serif\" font-size=\"13\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n" +
       body + "</svg>\n";
   penstock::write_atomically(folder + "/strip.svg", std::as_bytes(std::span(svg)));
 }

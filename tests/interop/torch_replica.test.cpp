@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ctest: no tsan: LibTorch is not instrumented
+// ctest: no asan: half a minute of compiling; who owns memory is the matter of torch.test.cpp
 // Modules of LibTorch's that train alike: two replicas are one with the whole batch.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
