@@ -18,7 +18,7 @@ int main(int argc, char** argv) try {
     s.out = (std::filesystem::path(".") / from).parent_path().string();
     parse(argc, argv, s);  // what the command line says goes before
   }
-  const penstock::stop_on_signal signals;
+  const penstock::stop_on_signal signals({.notice = "finishing the step; once more ends at once"});
   return static_cast<int>(train(s, signals.token()));
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "error: %s\n", problem.what());

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/ops/conv2d.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace patch_trainer {
@@ -29,11 +31,29 @@ class convolutions : public torch::nn::Module {
     register_module("layers", all_);
   }
 
-  at::Tensor forward(const at::Tensor& x) { return residual_ ? x - all_->forward(x) : all_->forward(x); }
+  /// Convolve in 16 bits while gradients are computed: where the processor has instructions for that, some two or three
+  /// times as fast. Parameters and their gradients stay float32, and so does what is computed without gradients.
+  void train_in_bfloat16() { in_bfloat16_ = true; }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor found = in_bfloat16_ && torch::GradMode::is_enabled() ? in_bfloat16(x) : all_->forward(x);
+    return residual_ ? x - found : found;
+  }
 
  private:
+  at::Tensor in_bfloat16(const at::Tensor& x) {
+    at::Tensor now = x.to(at::kBFloat16, false, false, at::MemoryFormat::ChannelsLast);
+    for (std::size_t i = 0; i < all_->size(); i += 2) {
+      const auto& layer = *all_->ptr<torch::nn::Conv2dImpl>(i);
+      const at::Tensor weight = layer.weight.to(at::kBFloat16, false, false, at::MemoryFormat::ChannelsLast);
+      now = at::conv2d(now, weight, layer.bias.to(at::kBFloat16), 1, 1);
+      if (i + 1 < all_->size()) now = now.relu_();
+    }
+    return now.to(at::kFloat);
+  }
+
   torch::nn::Sequential all_;
-  bool residual_;
+  bool residual_, in_bfloat16_ = false;
 };
 
 }  // namespace patch_trainer

@@ -41,6 +41,9 @@ void parse(int argc, char** argv, settings& to) {
   app.add_option("--timeout", to.timeout, "seconds to wait for a batch")->check(CLI::Range(1e-9, 1e9));
   app.add_option("--device", to.device, "cpu, cuda, or auto: cuda where it can be used")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
+  app.add_option("--precision", to.precision,
+                 "float32, bfloat16 for the convolutions, or auto: bfloat16 where this processor is made for it")
+      ->check(CLI::IsMember({"float32", "bfloat16", "auto"}));
   app.add_option("--loader", to.loader, "penstock, or torch: the same patches through LibTorch's own DataLoader")
       ->check(CLI::IsMember({"penstock", "torch"}));
   app.add_option("--out", to.out, "folder for the model, curves and pictures");

@@ -25,7 +25,7 @@ struct settings {
   }
 
   // Of this process only.
-  std::string device = "auto", loader = "penstock", out = "denoiser", resume;
+  std::string device = "auto", loader = "penstock", precision = "auto", out = "denoiser", resume;
   int readers = 1, depth = 3, replicas = 1, cache_mb = 1024;
   double timeout = 600;
 

@@ -4,6 +4,9 @@
 #include <torch/cuda.h>
 #include <torch/utils.h>
 
+#include <fstream>
+#include <iterator>
+#include <mutex>
 #include <thread>
 
 #include "strip.hpp"
@@ -43,6 +46,13 @@ void recall(settings& s) {
   const settings now = s;
   s = from.options();
   s.resume = now.resume;
+}
+
+bool uses_bfloat16(const settings& s) {
+  if (s.precision != "auto") return s.precision == "bfloat16";
+  std::ifstream file("/proc/cpuinfo");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return text.find("amx_bf16") != std::string::npos;
 }
 
 at::Tensor tensor_of(const picture& one) {
@@ -93,19 +103,24 @@ std::string report(convolutions& net, const held_out& seen, const settings& s, c
 ending train(const settings& s, std::stop_token stop) {
   const clock::time_point begun = clock::now();
   std::filesystem::create_directories(s.out);
-  torch::manual_seed(static_cast<std::uint64_t>(s.seed));
+  if (s.loader == "torch" && (s.replicas > 1 || !s.resume.empty()))
+    throw penstock::error(
+        "--loader torch with --replicas or --resume, wanted neither: it is for comparison, and has no state");
   if (s.device != "cpu") {
     const std::string problem = why_no_cuda();
     if (problem.empty()) return train_on_cuda(s, stop);
     if (s.device == "cuda") throw penstock::error("--device cuda: " + problem + ", wanted a GPU that can be used");
-    std::printf("device: cpu (no CUDA: %s)\n", problem.c_str());
+    std::printf("device: cpu (no CUDA: %s)%s\n", problem.c_str(), uses_bfloat16(s) ? ", convolutions in bfloat16" : "");
   }
   const int cpus = static_cast<int>(std::thread::hardware_concurrency());
   torch::set_num_threads(std::max(1, cpus / s.replicas));
 
   held_out seen;
   std::vector<std::unique_ptr<training<penstock::cpu_device>>> all(static_cast<std::size_t>(s.replicas));
+  std::mutex one_by_one;  // LibTorch has one stream of random numbers: all begin with the same weights
   const auto make = [&](std::size_t rank) -> auto& {
+    const std::lock_guard lock(one_by_one);
+    torch::manual_seed(static_cast<std::uint64_t>(s.seed));
     all[rank] = std::make_unique<training<penstock::cpu_device>>(s, penstock::cpu_device{}, at::kCPU);
     return *all[rank];
   };

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <torch/cuda.h>
 #include <torch/data.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/adam.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -54,8 +56,15 @@ std::string report(convolutions& net, const held_out& seen, const settings& s, c
 /// How a step's gradients become those of all replicas: for one alone they are already.
 struct alone {
   explicit alone(auto&, convolutions&) {}
+  struct result {
+    std::array<double, 1> metrics;
+    std::uint64_t samples;
+    explicit operator bool() const { return true; }
+  };
   void backward(const auto&, const at::Tensor& loss) { loss.backward(); }
-  bool all_reduce(const auto&) { return true; }
+  result all_reduce(const auto& batch, const penstock::step_options& options) {
+    return {{options.metrics[0]}, batch.size()};
+  }
 };
 
 /// Patches as LibTorch's DataLoader takes them: a tensor for each of input and response.
@@ -100,6 +109,7 @@ class training {
         where_(where),
         net_(s.layers, s.width, s.channels(), s.channels(), !s.pairs()),
         adam_((net_.to(where), net_.parameters()), torch::optim::AdamOptions(s.rate)) {
+    if (uses_bfloat16(s)) net_.train_in_bfloat16();
     if (!s.resume.empty()) {
       checkpoint from(s.resume);
       from.restore(net_, adam_);
@@ -139,15 +149,17 @@ class training {
         const auto on_stream = scope(batch);
         const auto loss = lose(penstock::to_tensor<0>(batch), penstock::to_tensor<1>(batch));
         together.backward(batch, loss);
-        if (!together.all_reduce(batch)) continue;
         // A device is asked for its loss now and then, as asking waits for it.
-        if (where_.is_cpu() || batch.step() % 20 == 0) {
-          const float value = loss.template item<float>();
-          if (!std::isfinite(value) && batch.size() != 0) return ending::not_a_number;
-          batches.report("loss", value);
-        }
+        const bool asked = where_.is_cpu() || batch.step() % 20 == 0;
+        const double mine = asked && batch.size() != 0 ? loss.template item<double>() * batch.size() : 0;
+        const auto step = together.all_reduce(batch, {.metrics = {&mine, 1}});
+        if (!step) continue;
+        // Of all replicas, so that all end alike, before anything of it is in the model.
+        if (!std::isfinite(step.metrics[0])) return ending::not_a_number;
+        if (asked) batches.report("loss", step.metrics[0] / step.samples);
         update(epoch * (steps_ / s_.epochs) + batch.step());
         feed_ = batches.state().text();
+        if (first && clock::now() > saved_ + std::chrono::minutes(1)) keep();
       }
       if (batches.stopped()) return ending::interrupted;
       feed_ = batches.state().text();
@@ -190,12 +202,17 @@ class training {
     return ending::done;
   }
 
-  /// Puts the model on the disk as it is after the last step that counted.
+  /// Puts the model on the disk as it is after the last step that counted; not one that is no number any more.
   void keep() {
     if (feed_.empty()) return;
+    settle();
+    for (const at::Tensor& one : net_.parameters())
+      if (!at::isfinite(one).all().template item<bool>()) return;
     save(s_.out + "/model.ckpt", s_, net_, adam_, feed_);
     saved_ = clock::now();
+    kept_ = true;
   }
+  bool kept() const { return kept_; }
 
  private:
   void watch(auto& batches) {
@@ -223,7 +240,13 @@ class training {
     adam_.step();
   }
 
+  /// What was enqueued for batches is done: the rest works on another stream.
+  void settle() {
+    if (!where_.is_cpu()) torch::cuda::synchronize();
+  }
+
   double validate(const held_out& seen) {
+    settle();
     double sum = 0;
     for (std::size_t i = 0; i < seen.inputs.size(); ++i)
       sum += psnr(improved(net_, seen.inputs[i], where_), seen.targets[i]);
@@ -237,7 +260,8 @@ class training {
   torch::optim::Adam adam_;
   std::uint64_t steps_ = 1;  // of the whole run
   std::string feed_;         // where the batches go on behind the last step that counted
-  clock::time_point saved_{};
+  clock::time_point saved_ = clock::now();
+  bool kept_ = false;
 };
 
 /// A training without others.
@@ -281,8 +305,10 @@ ending finish(ending how, training<Device>* first, const held_out& seen, const s
       how = ending::error;
     }
   }
-  std::printf("ended: %s; to go on: patch_trainer --resume %s/model.ckpt\n%s seconds=%.1f\n", name_of(how),
-              s.out.c_str(), line.c_str(), std::chrono::duration<double>(clock::now() - begun).count());
+  const bool kept = first != nullptr && first->kept();
+  std::printf("ended: %s; %s\n%s seconds=%.1f\n", name_of(how),
+              kept ? ("to go on: patch_trainer --resume " + s.out + "/model.ckpt").c_str() : "nothing to go on from",
+              line.c_str(), std::chrono::duration<double>(clock::now() - begun).count());
   std::fflush(stdout);
   return how;
 }

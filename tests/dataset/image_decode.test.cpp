@@ -215,6 +215,19 @@ TEST_F(image_decode, an_EXIF_block_after_another_APP1_segment_counts) {
   EXPECT_EQ(shape_of(decoded(bytes)), "4 x 2 x 3 uint8");
 }
 
+// libjpeg may scale to a size that is just under a side that is wanted.
+TEST_F(image_decode, a_JPEG_of_any_proportions_is_shrunk_to_any_size) {
+  for (const auto& [height, width, side] : {std::array<std::size_t, 3>{401, 400, 101},
+                                            {400, 401, 100},
+                                            {257, 256, 129},
+                                            {255, 33, 32},
+                                            {63, 64, 9},
+                                            {129, 64, 65}}) {
+    const image small = decoded(jpeg_bytes(smooth(height, width, 1)), {.channels = 1, .longest_side = side});
+    EXPECT_EQ(std::max(small.height(), small.width()), side);
+  }
+}
+
 TEST_F(image_decode, larger_images_are_shrunk_to_the_longest_side) {
   const image from = smooth(48, 112, 3);
   const std::string files[] = {jpeg_bytes(from), png_bytes(48, 112, bytes_of(from), {.colours = PNG_COLOR_TYPE_RGB})};

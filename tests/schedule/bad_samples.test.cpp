@@ -323,8 +323,70 @@ TEST(bad_samples, where_nothing_can_be_read_substitutes_end) {
     feed.next();
     FAIL() << "no error";
   } catch (const penstock::error& caught) {
+    // What was wanted, not what was tried in its place.
     EXPECT_EQ(caught.problem().substr(0, 15), "the file is cut");
+    ASSERT_TRUE(caught.where().sample.has_value());
+    EXPECT_EQ(caught.where().path, "photo" + std::to_string(*caught.where().sample) + ".png");
   }
+}
+
+// A plan of another dataset is found out, whichever of its positions is asked.
+TEST(bad_samples, a_substitute_that_the_dataset_does_not_have_is_refused) {
+  struct wrong_later {
+    std::uint64_t size() const { return 40; }
+    void order(std::uint64_t, std::uint64_t, std::uint64_t first, std::span<std::uint64_t> out) const {
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] = first + i < 2 ? first + i : 1'000'000 + first + i;
+    }
+  };
+  auto feed = (numbers{100, {0}} | penstock::partition(wrong_later{}) |
+               penstock::read({.readers = 0, .bad = bad_samples::substitute}) | penstock::batch(2) |
+               penstock::transfer(penstock::cpu_device{}))
+                  .start();
+  try {
+    feed.next();
+    FAIL() << "no error";
+  } catch (const penstock::error& caught) {
+    EXPECT_EQ(caught.problem().substr(0, 26), "the plan gives sample 1000");
+  }
+}
+
+TEST(bad_samples, a_long_row_of_batches_of_which_nothing_is_left_needs_no_stack) {
+  std::set<std::uint64_t> bad;
+  for (std::uint64_t i = 1; i < 60'000; ++i) bad.insert(i);
+  auto feed = (numbers{60'001, bad} | penstock::partition({.shuffle = penstock::shuffle::none}) |
+               penstock::read({.readers = 0, .bad = bad_samples::skip, .most_bad = 60'000}) | penstock::batch(1) |
+               penstock::transfer(penstock::cpu_device{}))
+                  .start();
+  std::vector<std::uint64_t> steps;
+  for (auto& batch : feed.epoch(0)) steps.push_back(batch.step());
+  EXPECT_EQ(steps, (std::vector<std::uint64_t>{0, 60'000}));
+}
+
+TEST(bad_samples, a_resume_begins_to_count_anew_and_a_batch_that_was_not_delivered_does_not_count) {
+  struct thrower {
+    bool& throws;
+    void on_batch(const penstock::batch_event& event) {
+      if (event.step == 1 && std::exchange(throws, false)) throw std::runtime_error("not now");
+    }
+  };
+  bool throws = true;
+  auto feed = (numbers{32, {1, 9, 20}} | penstock::partition({.shuffle = penstock::shuffle::none}) |
+               penstock::read({.readers = 0, .bad = bad_samples::skip}) | penstock::batch(8) |
+               penstock::transfer(penstock::cpu_device{}))
+                  .start();
+  feed.observe(thrower{throws});
+  try {
+    for (auto& batch : feed.epoch(0)) EXPECT_LE(batch.step(), 0u);
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_EQ(feed.faults().size(), 1u);
+  const penstock::feed_state state = feed.state();
+  EXPECT_EQ(state.samples, 8u);
+  feed.resume(state);
+  EXPECT_EQ(feed.faults().size(), 0u);
+  for (auto& batch : feed.epoch(0)) EXPECT_GE(batch.size(), 7u);
+  ASSERT_EQ(feed.faults().size(), 2u);
+  EXPECT_EQ(feed.faults()[0].sample, 9u);
 }
 
 TEST(bad_samples, a_stream_is_refused) {

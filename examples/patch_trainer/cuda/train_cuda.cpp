@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <torch/cuda.h>
+#include <torch/utils.h>
+
+#include <mutex>
 
 #include <penstock/communicator/nccl_world.hpp>
 #include <penstock/device/cuda.hpp>
@@ -16,7 +19,10 @@ ending train_on_cuda(const settings& s, std::stop_token stop) {
   std::printf("device: cuda, %d replica%s\n", s.replicas, s.replicas == 1 ? "" : "s"), std::fflush(stdout);
   held_out seen;
   std::vector<std::unique_ptr<training<penstock::cuda_device>>> all(static_cast<std::size_t>(s.replicas));
+  std::mutex one_by_one;  // LibTorch has one stream of random numbers: all begin with the same weights
   const auto make = [&](std::size_t rank, penstock::cuda_device device) -> auto& {
+    const std::lock_guard lock(one_by_one);
+    torch::manual_seed(static_cast<std::uint64_t>(s.seed));
     const at::Device where(at::kCUDA, static_cast<at::DeviceIndex>(device.ordinal()));
     all[rank] = std::make_unique<training<penstock::cuda_device>>(s, std::move(device), where);
     return *all[rank];

@@ -46,10 +46,14 @@ class shared_cache {
   /// for themselves.
   template <class Make, class Bytes>
   std::shared_ptr<const Value> get(std::uint64_t key, Make&& make, Bytes&& bytes_of) {
+    const auto mine = std::make_shared<making>();
     std::unique_lock lock(mutex_);
     while (true) {
       const auto [at, fresh] = entries_.try_emplace(key);
-      if (fresh) break;
+      if (fresh) {
+        at->second.under_way = mine;
+        break;
+      }
       if (at->second.value) {
         ++counts_.found;
         recent_.splice(recent_.begin(), recent_, at->second.place);
@@ -63,30 +67,27 @@ class shared_cache {
         return other->value;
       }
     }
-    const auto mine = std::make_shared<making>();
-    entries_[key].under_way = mine;
     lock.unlock();
-    std::shared_ptr<const Value> value;
     try {
-      value = std::make_shared<const Value>(make());
-    } catch (...) {
+      std::shared_ptr<const Value> value = std::make_shared<const Value>(make());
+      const std::size_t bytes = bytes_of(*value);
       lock.lock();
+      ++counts_.made;
+      mine->value = value;
+      if (bytes <= budget_)
+        keep(key, value, bytes);
+      else
+        entries_.erase(key);
+      mine->done = true;
+      made_.notify_all();
+      return value;
+    } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
       entries_.erase(key);
       mine->done = true;
       made_.notify_all();
       throw;
     }
-    const std::size_t bytes = bytes_of(*value);
-    lock.lock();
-    ++counts_.made;
-    mine->done = true;
-    mine->value = value;
-    if (bytes <= budget_)
-      keep(key, value, bytes);
-    else
-      entries_.erase(key);
-    made_.notify_all();
-    return value;
   }
 
  private:
@@ -109,7 +110,7 @@ class shared_cache {
       entries_.erase(oldest);
       recent_.pop_back();
     }
-    recent_.push_front(key);
+    recent_.push_front(key);  // the last that may throw
     entry& own = entries_[key];
     own.value = value;
     own.under_way = nullptr;

@@ -44,13 +44,13 @@ class image {
         type_(type),
         data_(new std::byte[bytes()], std::default_delete<std::byte[]>()),
         owned_(bytes()) {}
-  /// Pixels that lie elsewhere and are only read, such as in a mapped file, which `data` keeps open: none of the
-  /// image's own memory.
+  /// Pixels that lie elsewhere and are only read, such as in a mapped file, which `data` keeps open.
   image(pixel_type type, std::size_t height, std::size_t width, std::size_t channels, std::size_t depth,
         std::shared_ptr<const std::byte> data)
       : shape_{depth, height, width, channels},
         type_(type),
-        data_(std::const_pointer_cast<std::byte>(std::move(data))) {}
+        data_(std::const_pointer_cast<std::byte>(std::move(data))),
+        owned_(elsewhere) {}
   image(image&&) noexcept = default;
   image& operator=(image&&) noexcept = default;
 
@@ -62,7 +62,8 @@ class image {
   /// Numbers in all.
   std::size_t size() const noexcept { return shape_[0] * shape_[1] * shape_[2] * shape_[3]; }
   std::size_t bytes() const noexcept { return size() * size_of(type_); }
-  /// Of memory that is this image's own.
+  /// What it takes of a cache's budget: its own memory. Pixels that lie elsewhere count as 64 KiB, as a process may
+  /// have only some ten thousand maps of files.
   std::size_t owned_bytes() const noexcept { return owned_; }
   std::byte* data() noexcept { return data_.get(); }
   const std::byte* data() const noexcept { return data_.get(); }
@@ -87,6 +88,8 @@ class image {
   }
 
  private:
+  static constexpr std::size_t elsewhere = std::size_t{1} << 16;
+
   std::array<std::size_t, 4> shape_{0, 0, 0, 0};
   pixel_type type_ = pixel_type::uint8;
   std::shared_ptr<std::byte> data_;

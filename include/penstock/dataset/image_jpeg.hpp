@@ -103,7 +103,7 @@ class jpeg_reader {
     codec_.scale_num = 8;
     codec_.scale_denom = 8;
     if (wanted == 0) return;
-    while (codec_.scale_num > 1 && (longest * (codec_.scale_num / 2) + 7) / 8 >= wanted) codec_.scale_num /= 2;
+    while (codec_.scale_num > 1 && longest * (codec_.scale_num / 2) >= 8 * wanted) codec_.scale_num /= 2;
   }
   /// That of the first segment APP1 with EXIF data.
   unsigned orientation() const {

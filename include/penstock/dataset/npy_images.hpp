@@ -26,8 +26,8 @@ struct npy_images_options {
 /// height x width x channels; of volumes depth x height x width (x channels).
 ///
 /// Elements are uint8, uint16 or float32. Files in C order and this machine's byte order are mapped: pixels are
-/// loaded by the system as they are touched, and take no memory of a cache. Others are read whole. No file is opened
-/// before it is loaded; `load` throws `error` with path and byte.
+/// loaded by the system as they are touched, and take next to nothing of a cache. Others are read whole. No file is
+/// opened before it is loaded; `load` throws `error` with path and byte.
 template <std::size_t Dimensions>
 class npy_image_files {
  public:

@@ -32,7 +32,7 @@ struct patch_options {
   small_image small = small_image::fail;
   pixel_options pixels{};           ///< of the first images' fields
   pixel_options response_pixels{};  ///< of the second's
-  /// Of decoded images, which readers share. Those that lie in mapped files take none of it.
+  /// Of decoded images, which readers share. One that lies in a mapped file counts as 64 KiB.
   std::size_t cache_bytes = std::size_t{1} << 30;
 };
 

@@ -15,7 +15,6 @@
 #include <penstock/dataset/dataset.hpp>
 #include <penstock/dataset/image.hpp>
 #include <penstock/dataset/pixels.hpp>
-#include <penstock/dataset/pixels.hpp>
 #include <penstock/dataset/tile_grid.hpp>
 #include <penstock/sample/schema.hpp>
 

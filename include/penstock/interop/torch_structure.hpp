@@ -106,6 +106,7 @@ void broadcast(Replica& replica, const std::vector<torch_entry>& all) {
       to.copy_(flat.narrow(0, at, to.numel()).view(to.sizes()));
       at += to.numel();
     }
+    if (!flat.is_cpu()) c10::impl::VirtualGuardImpl(flat.device().type()).getStream(flat.device()).synchronize();
   }
 }
 

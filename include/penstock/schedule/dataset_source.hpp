@@ -229,20 +229,29 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
     constexpr int most = 16;
     philox random(seed_, one.epoch, index, random_domain::plan);
     for (int attempt = 0; bad_ == bad_samples::substitute && !fault.substitute; ++attempt) {
-      if (attempt == most) return index = fault.sample, false;
-      plan_.order(seed_, one.epoch, random.below(plan_.size()), one.indices);
+      if (attempt == most) return give_up(one, fault.sample);
+      fill_request<stored> other = one;
+      other.first = random.below(plan_.size());
+      plan_.order(seed_, one.epoch, other.first, one.indices);
+      check_indices(other);
       if (index == fault.sample) continue;
       try {
-        if (read(reader, own, one, context) == 0) return index = fault.sample, false;
+        if (read(reader, own, one, context) == 0) return give_up(one, fault.sample);
         fault.substitute = index;
       } catch (const std::bad_alloc&) {
         throw;
       } catch (...) {
-        if (own.stop.stop_requested()) return index = fault.sample, false;
+        if (own.stop.stop_requested()) return give_up(one, fault.sample);
       }
     }
     one.faults->note(std::move(fault));
     return true;
+  }
+  // The sample that its row was for is what the error is about.
+  static bool give_up(const fill_request<stored>& one, std::uint64_t sample) {
+    one.indices[0] = sample;
+    one.progress.begin(sample);
+    return false;
   }
 
   template <class Reader>

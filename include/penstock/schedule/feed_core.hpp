@@ -92,6 +92,7 @@ class feed_core final : public feed_control {
     ++generation;
     interrupt();
     failure_ = nullptr;
+    faults_.clear();
     state_ = from;
     normalise();
     resumed_ = state_.samples != 0;
@@ -122,63 +123,8 @@ class feed_core final : public feed_control {
 
   /// Receives the next batch of the epoch into `current`; false at its end, or when stopped.
   bool fetch() {
-    check_pending();
-    let_go();
-    if (failure_) std::rethrow_exception(failure_);
-    if (!in_epoch_) return false;
-    // Stopped after its last batch, it is whole.
-    if (cut_ || (stopped() && steps_left_ != 0)) return end_epoch(true), false;
-    if (steps_left_ == 0) {
-      if (state_.epoch == epoch_) count_epoch();  // an epoch without a batch
-      return end_epoch(false), false;
-    }
-    const bool watched = !listeners_.empty();
-    const auto asked = watched ? clock::now() : clock::time_point{};
-    bool received = false;
-    try {
-      received = receive();
-      if (received && !current_.faults().empty()) count_faults();
-    } catch (...) {
-      let_go();
-      throw_failed();
-    }
-    if (!received) return end_epoch(true), false;
-    first_ = false;
-    const feed_state before = state_;
-    const std::uint64_t left_before = steps_left_;
-    const batch_info& info = current_.info();
-    step_ = info.step;
-    if (engine_->is_stream()) {
-      const bool goes_on = partner_ != nullptr && partner_->goes_on_dry();
-      if (info.end && !goes_on) steps_left_ = 0;
-      const bool dropped =
-          info.end && info.count != 0 && limits_.drop_short && info.count < engine_->to().layout().capacity();
-      if (dropped && goes_on) return fetch();  // what follows is empty
-      if (goes_on && info.end && info.count == 0) partner_->gave_dry();
-      state_.samples += info.count;
-      if (!goes_on && info.end && (info.count == 0 || dropped)) {
-        count_epoch();
-        let_go();
-        return end_epoch(false), false;
-      }
-    } else {
-      --steps_left_;
-      state_.samples = info.next;
-    }
-    if (steps_left_ == 0) count_epoch();
-    // All of it was left out. Replicas wait for each other, and take part with nothing.
-    if (info.count == 0 && !current_.faults().empty() && partner_ == nullptr) return fetch();
-    if (!watched) return true;
-    try {
-      tell_batch(asked);
-    } catch (...) {
-      // The caller gets no batch, so the feed stands where it stood.
-      let_go();
-      state_ = before;
-      steps_left_ = left_before;
-      throw_failed();
-    }
-    return true;
+    while (true)
+      if (const std::optional<bool> fetched = try_fetch()) return *fetched;
   }
   batch& current() noexcept { return current_; }
   std::span<const sample_fault> faults() const noexcept { return faults_; }
@@ -230,6 +176,69 @@ class feed_core final : public feed_control {
   }
 
  private:
+  // Nothing: there was a batch without a sample, and another is to be asked for.
+  std::optional<bool> try_fetch() {
+    check_pending();
+    let_go();
+    if (failure_) std::rethrow_exception(failure_);
+    if (!in_epoch_) return false;
+    // Stopped after its last batch, it is whole.
+    if (cut_ || (stopped() && steps_left_ != 0)) return end_epoch(true), std::optional(false);
+    if (steps_left_ == 0) {
+      if (state_.epoch == epoch_) count_epoch();  // an epoch without a batch
+      return end_epoch(false), std::optional(false);
+    }
+    const bool watched = !listeners_.empty();
+    const std::size_t faults_before = faults_.size();
+    const auto asked = watched ? clock::now() : clock::time_point{};
+    bool received = false;
+    try {
+      received = receive();
+      if (received && !current_.faults().empty()) count_faults();
+    } catch (...) {
+      let_go();
+      throw_failed();
+    }
+    if (!received) return end_epoch(true), std::optional(false);
+    first_ = false;
+    const feed_state before = state_;
+    const std::uint64_t left_before = steps_left_;
+    const batch_info& info = current_.info();
+    step_ = info.step;
+    if (engine_->is_stream()) {
+      const bool goes_on = partner_ != nullptr && partner_->goes_on_dry();
+      if (info.end && !goes_on) steps_left_ = 0;
+      const bool dropped =
+          info.end && info.count != 0 && limits_.drop_short && info.count < engine_->to().layout().capacity();
+      if (dropped && goes_on) return std::nullopt;  // what follows is empty
+      if (goes_on && info.end && info.count == 0) partner_->gave_dry();
+      state_.samples += info.count;
+      if (!goes_on && info.end && (info.count == 0 || dropped)) {
+        count_epoch();
+        let_go();
+        return end_epoch(false), std::optional(false);
+      }
+    } else {
+      --steps_left_;
+      state_.samples = info.next;
+    }
+    if (steps_left_ == 0) count_epoch();
+    // All of it was left out. Replicas wait for each other, and take part with nothing.
+    if (info.count == 0 && !current_.faults().empty() && partner_ == nullptr) return std::nullopt;
+    if (!watched) return true;
+    try {
+      tell_batch(asked);
+    } catch (...) {
+      // The caller gets no batch, so the feed stands where it stood.
+      let_go();
+      state_ = before;
+      steps_left_ = left_before;
+      faults_.erase(faults_.begin() + static_cast<std::ptrdiff_t>(faults_before), faults_.end());
+      throw_failed();
+    }
+    return true;
+  }
+
   void end_what_was_begun() {
     let_go();
     if (in_epoch_) end_epoch(steps_left_ != 0);

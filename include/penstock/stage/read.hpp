@@ -41,7 +41,8 @@ struct read_options {
   /// and why. Without effect on streams, which cannot go on. What a stop makes of a read, and `std::bad_alloc`, are no
   /// faults of a sample.
   bad_samples bad = bad_samples::fail;
-  /// How many may be left out or replaced in an epoch; one more is the error of its batch.
+  /// How many may be left out or replaced in an epoch, of this replica's samples and since the last resume; one more is
+  /// the error of its batch. Each patch of a bad image counts.
   std::uint64_t most_bad = 100;
 };
 
