@@ -71,6 +71,7 @@ picture improved(convolutions& net, const picture& input, const at::Device& devi
 
 std::string report(convolutions& net, const held_out& seen, const settings& s, const at::Device& device) {
   const bool noise = !s.pairs();
+  const double deviation = noise ? best_blur(seen.inputs, seen.targets) : 0;
   const char* const input = noise ? "noisy" : "input";
   const char* const output = noise ? "denoised" : "network";
   double sums[3] = {};
@@ -81,7 +82,7 @@ std::string report(convolutions& net, const held_out& seen, const settings& s, c
     const picture& target = seen.targets[i];
     const picture better = improved(net, seen.inputs[i], device);
     const double from = psnr(seen.inputs[i], target), to = psnr(better, target);
-    const double rival = noise ? psnr(best_blur(seen.inputs[i], target), target) : 0;
+    const double rival = noise ? psnr(blurred(seen.inputs[i], deviation), target) : 0;
     std::printf("%-40s %9.2f %9.2f %9.2f\n", target.name.c_str(), from, rival, to);
     sums[0] += from, sums[1] += rival, sums[2] += to;
     rows.push_back({target.name,
@@ -92,7 +93,8 @@ std::string report(convolutions& net, const held_out& seen, const settings& s, c
   std::printf("%-40s %9.2f %9.2f %9.2f\n", "mean", sums[0], sums[1], sums[2]);
   if (noise)
     std::printf(
-        "(blurred: by the Gaussian that is best for the photo, to 0.05 pixels, chosen by who knows it clean)\n");
+        "(blurred: by a Gaussian of %.2f pixels, the best one for these photos, chosen by who knows them clean)\n",
+        deviation);
   draw_strip(s.out, rows);
   std::printf("pictures: %s/strip.svg\ncurves: %s/report.html\n", s.out.c_str(), s.out.c_str());
   char text[160];

@@ -146,7 +146,7 @@ class training {
 
     for (std::uint64_t epoch = batches.state().epoch; epoch < epochs(); ++epoch) {
       for (auto& batch : batches.epoch(epoch)) {
-        const auto on_stream = scope(batch);
+        [[maybe_unused]] const auto on_stream = scope(batch);
         const auto loss = lose(penstock::to_tensor<0>(batch), penstock::to_tensor<1>(batch));
         together.backward(batch, loss);
         // A device is asked for its loss now and then, as asking waits for it.

@@ -192,18 +192,19 @@ TEST(random_patches, options_that_make_no_sense_are_refused_by_name) {
             "penstock: random_patches: flip_depth is true, wanted false, as these are images and not volumes");
 }
 
+struct mapped {
+  static constexpr std::size_t dimensions = 2;
+  std::uint64_t size() const { return 50; }
+  std::size_t channels() const { return 1; }
+  std::string path(std::uint64_t) const { return "mapped.npy"; }
+  penstock::image load(std::uint64_t) const {
+    const std::shared_ptr<std::byte> bytes(new std::byte[64](), std::default_delete<std::byte[]>());
+    return {penstock::pixel_type::uint8, 8, 8, 1, 1, bytes};
+  }
+};
+
 // A process may have some ten thousand maps only.
 TEST(random_patches, maps_of_files_are_in_the_budget) {
-  struct mapped {
-    static constexpr std::size_t dimensions = 2;
-    std::uint64_t size() const { return 50; }
-    std::size_t channels() const { return 1; }
-    std::string path(std::uint64_t) const { return "mapped.npy"; }
-    penstock::image load(std::uint64_t) const {
-      const std::shared_ptr<std::byte> bytes(new std::byte[64](), std::default_delete<std::byte[]>());
-      return {penstock::pixel_type::uint8, 8, 8, 1, 1, bytes};
-    }
-  };
   for (const std::size_t most : {0u, 4u}) {
     const auto patches = random_patches<std::uint8_t>(mapped{}, {.size = {2, 2}, .cache_bytes = most << 16});
     for (std::uint64_t i = 0; i < 50; ++i) read<std::uint8_t>(patches, i);
