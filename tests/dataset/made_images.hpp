@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,17 @@
 #include <penstock/sample/error.hpp>
 
 namespace made_images {
+
+/// What `call` throws says.
+template <class Call>
+std::string message(Call call) {
+  try {
+    call();
+  } catch (const std::exception& caught) {
+    return caught.what();
+  }
+  return "nothing was thrown";
+}
 
 struct extents {
   std::size_t height, width, depth = 1;

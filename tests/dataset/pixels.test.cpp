@@ -14,6 +14,7 @@
 
 namespace {
 
+using made_images::message;
 using made_images::number;
 using penstock::channel_order;
 using penstock::image;
@@ -116,16 +117,6 @@ TEST(pixels, floats_take_the_range_too) {
   std::vector<float> to(32);
   pixel_writer<float>("test", {.range = {0, 255}}, 1).write(from, {{0, 0, 0}, {1, 1, 32}}, to.data(), "");
   EXPECT_EQ(to, std::vector<float>(32, 127.5f));
-}
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const std::exception& caught) {
-    return caught.what();
-  }
-  return "nothing was thrown";
 }
 
 TEST(pixels, what_would_lose_bits_or_channels_is_refused_by_name) {

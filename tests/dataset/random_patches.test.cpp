@@ -18,6 +18,7 @@
 
 namespace {
 
+using made_images::message;
 using made_images::number;
 using made_images::source;
 using penstock::patch_options;
@@ -43,16 +44,6 @@ auto read(const Dataset& from, std::uint64_t index, std::uint64_t epoch = 0, std
               context);
   }(std::make_index_sequence<fields - 1>{});
   return out;
-}
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const std::exception& caught) {
-    return caught.what();
-  }
-  return "nothing was thrown";
 }
 
 // PAT-1
