@@ -50,7 +50,7 @@ TEST(images, whole_images_as_fields) {
 TEST(images, size_name_and_layout_as_told) {
   const source<std::uint8_t> photos{{{2, 3}}, 3};
   const auto data = images<std::uint8_t>(
-      photos, {.height = 2, .width = 3, .pixels = {.channels = penstock::channel_order::last}, .name = "photo"});
+      photos, {.height = 2, .width = 3, .pixels = {.channels = penstock::channel_axis::last}, .name = "photo"});
   const auto field = std::get<0>(data.schema().fields);
   EXPECT_EQ(field.name, "photo");
   EXPECT_EQ(field.shape, (std::array<std::size_t, 3>{2, 3, 3}));

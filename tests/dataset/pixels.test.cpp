@@ -16,7 +16,7 @@ namespace {
 
 using made_images::message;
 using made_images::number;
-using penstock::channel_order;
+using penstock::channel_axis;
 using penstock::image;
 using penstock::pixel_box;
 using penstock::pixel_options;
@@ -32,7 +32,7 @@ To as(From value) {
 
 /// What a box is, said pixel by pixel: turned back and clamped to the image.
 template <class From, class To>
-std::vector<To> expected(const image& from, const pixel_box& box, channel_order order) {
+std::vector<To> expected(const image& from, const pixel_box& box, channel_axis order) {
   const auto pixels = from.pixels<From>();
   const std::size_t channels = from.channels();
   std::vector<To> out;
@@ -46,7 +46,7 @@ std::vector<To> expected(const image& from, const pixel_box& box, channel_order 
     x = std::min(x + box.origin[2], from.width() - 1);
     out.push_back(as<From, To>(pixels[((z * from.height() + y) * from.width() + x) * channels + c]));
   };
-  const bool first = order == channel_order::first;
+  const bool first = order == channel_axis::first;
   for (std::size_t a = 0; a < (first ? channels : 1); ++a)
     for (std::size_t z = 0; z < box.size[0]; ++z)
       for (std::size_t y = 0; y < box.size[1]; ++y)
@@ -58,7 +58,7 @@ std::vector<To> expected(const image& from, const pixel_box& box, channel_order 
 template <class From, class To>
 void check_all(std::size_t channels, std::size_t depth) {
   const image from = made_images::make<From>(3, {23, 41, depth}, channels);
-  for (const channel_order order : {channel_order::first, channel_order::last}) {
+  for (const channel_axis order : {channel_axis::first, channel_axis::last}) {
     const pixel_writer<To> writer("test", {.channels = order}, channels);
     for (unsigned turn = 0; turn < 16; ++turn) {
       if ((turn & 8) != 0 && depth == 1) continue;
@@ -106,7 +106,7 @@ TEST(pixels, range_mean_and_deviation_apply_channel_by_channel) {
       .write(from, box, to.data(), "");
   const std::vector<float> wanted{-1.5f, -0.3f, -0.3f, 0.3f, -0.05f, 0.25f};
   for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(to[i], wanted[i], 1e-6f) << i;
-  pixel_writer<float>("test", {.channels = channel_order::last, .mean = {1, 2, 3}}, 3).write(from, box, to.data(), "");
+  pixel_writer<float>("test", {.channels = channel_axis::last, .mean = {1, 2, 3}}, 3).write(from, box, to.data(), "");
   EXPECT_NEAR(to[4], 0.8f - 2, 1e-6f);
 }
 
@@ -143,7 +143,7 @@ TEST(pixels, options_that_do_not_fit_are_refused_by_name) {
 }
 
 TEST(pixels, the_shape_of_a_box_says_its_channels_first_or_last) {
-  const pixel_writer<float> first("test", {}, 3), last("test", {.channels = channel_order::last}, 3);
+  const pixel_writer<float> first("test", {}, 3), last("test", {.channels = channel_axis::last}, 3);
   EXPECT_EQ(first.shape<2>({1, 5, 7}), (std::array<std::size_t, 3>{3, 5, 7}));
   EXPECT_EQ(last.shape<2>({1, 5, 7}), (std::array<std::size_t, 3>{5, 7, 3}));
   EXPECT_EQ(first.shape<3>({4, 5, 7}), (std::array<std::size_t, 4>{3, 4, 5, 7}));

@@ -12,7 +12,7 @@
 namespace {
 
 using namespace tile_test;
-using penstock::channel_order;
+using penstock::channel_axis;
 using penstock::stitcher;
 using penstock::tensor_view;
 using penstock::tile_grid;
@@ -70,7 +70,7 @@ TEST(stitch, is_the_inverse_of_tiles_byte_for_byte) {
 }
 
 TEST(stitch, of_volumes_and_with_the_channels_last) {
-  for (const channel_order order : {channel_order::first, channel_order::last}) {
+  for (const channel_axis order : {channel_axis::first, channel_axis::last}) {
     round_trip<3>({9, 11, 5}, {.size = {3, 4, 5}, .overlap = {1, 2, 0}, .pixels = {.channels = order}});
     round_trip<3>({3, 4, 2}, {.size = {3, 4, 5}, .small = penstock::small_image::pad, .pixels = {.channels = order}});
     round_trip<2>({9, 11}, {.size = {4, 5}, .overlap = {3, 1}, .pixels = {.channels = order}});
@@ -102,7 +102,7 @@ TEST(stitch, averages_weigh_by_the_distance_from_a_tiles_edge) {
 }
 
 TEST(stitch, averages_of_tiles_of_one_image_are_that_image) {
-  for (const channel_order order : {channel_order::first, channel_order::last}) {
+  for (const channel_axis order : {channel_axis::first, channel_axis::last}) {
     const made_images::source<std::uint16_t, 3> images{{{9, 11, 4}}, 3};
     const auto data = penstock::tiles(images, {.size = {3, 4, 5}, .overlap = {2, 1, 3}, .pixels = {.channels = order}});
     stitcher<float, 3> whole(data.grid(0), 3, {.overlap = tile_overlap::average, .channels = order});

@@ -20,7 +20,7 @@
 namespace penstock {
 
 /// Where the channels stand in a field: C x H x W, or H x W x C; of volumes C x D x H x W, or D x H x W x C.
-enum class channel_order : std::uint8_t { first, last };
+enum class channel_axis : std::uint8_t { first, last };
 
 /// What to do with an image that is smaller than what is cut out of it: it is an error (which `read({.bad = ...})` can
 /// skip), or its last row and column are repeated.
@@ -28,7 +28,7 @@ enum class small_image : std::uint8_t { fail, pad };
 
 /// How pixels become the numbers of a field.
 struct pixel_options {
-  channel_order channels = channel_order::first;
+  channel_axis channels = channel_axis::first;
   /// Floating point: what black and white become.
   std::array<float, 2> range{0, 1};
   /// Floating point, per channel or empty: subtracted from what `range` gives.
@@ -136,12 +136,12 @@ class pixel_writer {
     }
   }
 
-  channel_order order() const noexcept { return order_; }
+  channel_axis order() const noexcept { return order_; }
   /// "C x H x W float32 in [0, 1]", for a table of the pipeline.
   template <std::size_t Dimensions>
   std::string describe() const {
     const std::string box = Dimensions == 2 ? "H x W" : "D x H x W";
-    std::string out = order_ == channel_order::first ? "C x " + box : box + " x C";
+    std::string out = order_ == channel_axis::first ? "C x " + box : box + " x C";
     out += detail::concat(' ', name_of(pixel_type_of<To>));
     if (!std::is_same_v<To, float>) return out + " as stored";
     if (standardised_) return out + ", mean and deviation of each channel taken out";
@@ -156,7 +156,7 @@ class pixel_writer {
   template <std::size_t Dimensions>
   std::array<std::size_t, Dimensions + 1> shape(const std::array<std::size_t, 3>& size) const {
     std::array<std::size_t, Dimensions + 1> result{};
-    const bool first = order_ == channel_order::first;
+    const bool first = order_ == channel_axis::first;
     for (std::size_t i = 0; i < Dimensions; ++i) result[first ? i + 1 : i] = size[3 - Dimensions + i];
     result[first ? 0 : Dimensions] = channels_;
     return result;
@@ -209,7 +209,7 @@ class pixel_writer {
           row(pixels + static_cast<std::ptrdiff_t>(z) * step[0] + static_cast<std::ptrdiff_t>(y) * step[1]);
     };
     const std::size_t width = box.size[2];
-    if (order_ == channel_order::first) {
+    if (order_ == channel_axis::first) {
       for (std::size_t k = 0; k < channels_; ++k)
         rows([&](const From* row) {
           detail::convert_run(row + k, step[2], width, to, gain_[k], shift_[k]);
@@ -232,7 +232,7 @@ class pixel_writer {
   // Pixel by pixel: images that are smaller than a box are few.
   template <pixel From>
   void write_beyond(const From* pixels, const std::array<std::size_t, 3>& extents, const pixel_box& box, To* to) const {
-    const bool first = order_ == channel_order::first;
+    const bool first = order_ == channel_axis::first;
     const std::size_t plane = box.size[0] * box.size[1] * box.size[2];
     std::size_t at = 0;
     for (std::size_t z = 0; z < box.size[0]; ++z)
@@ -251,7 +251,7 @@ class pixel_writer {
         }
   }
 
-  channel_order order_;
+  channel_axis order_;
   std::size_t channels_;
   std::vector<float> gain_, shift_;
   std::array<float, 2> range_;

@@ -25,7 +25,7 @@ enum class tile_overlap : std::uint8_t {
 
 struct stitch_options {
   tile_overlap overlap = tile_overlap::nearest;
-  channel_order channels = channel_order::first;  ///< in the tiles and in the whole
+  channel_axis channels = channel_axis::first;  ///< in the tiles and in the whole
 };
 
 /// Puts the tiles of one image together again, in any order: the inverse of `tiles`, byte for byte.
@@ -117,7 +117,7 @@ class stitcher {
  private:
   std::array<std::size_t, Dimensions + 1> shape(const std::array<std::size_t, 3>& size) const {
     std::array<std::size_t, Dimensions + 1> result{};
-    const bool first = options_.channels == channel_order::first;
+    const bool first = options_.channels == channel_axis::first;
     for (std::size_t i = 0; i < Dimensions; ++i) result[first ? i + 1 : i] = size[3 - Dimensions + i];
     result[first ? 0 : Dimensions] = channels_;
     return result;
@@ -134,7 +134,7 @@ class stitcher {
   void rows(const std::array<std::size_t, 3>& start, const std::array<std::size_t, 3>& begin,
             const std::array<std::size_t, 3>& end, Run&& run) const {
     const auto extent = grid_.extent(), size = grid_.tile_size();
-    const bool first = options_.channels == channel_order::first;
+    const bool first = options_.channels == channel_axis::first;
     const std::size_t planes = first ? channels_ : 1, step = first ? 1 : channels_;
     for (std::size_t c = 0; c < planes; ++c)
       for (std::size_t z = begin[0]; z < end[0]; ++z)
@@ -182,7 +182,7 @@ class stitcher {
     const auto share = [&](std::size_t axis, std::size_t at) {
       return weight(axis, at - start[axis]) / sums_[axis][at];
     };
-    const std::size_t step = options_.channels == channel_order::first ? 1 : channels_;
+    const std::size_t step = options_.channels == channel_axis::first ? 1 : channels_;
     rows(start, start, end, [&](std::size_t from, std::size_t to, std::size_t count, std::size_t z, std::size_t y) {
       const double row = share(0, z) * share(1, y);
       for (std::size_t i = 0; i < count; ++i)

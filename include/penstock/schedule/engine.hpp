@@ -149,7 +149,8 @@ class engine final : public reader_client {
  private:
   struct alignas(cache_line) reader_slot final : fault_notes {
     void note(sample_fault fault) override {
-      fault.where.complete_from({.stage = "read", .epoch = request.epoch});
+      if (fault.where.stage.empty()) fault.where.stage = "read";
+      if (!fault.where.epoch) fault.where.epoch = request.epoch;
       fault.where.step = steps.at(owner->map_, held.step).step;
       owner->to_->note(held.slot, std::move(fault));
     }
