@@ -147,7 +147,8 @@ TEST(Dataset, a_range_is_read_by_one_call_for_each_reader_and_batch) {
 TEST(Dataset, the_context_knows_epoch_and_gives_each_sample_numbers_of_its_own) {
   struct random : described {
     void read(std::uint64_t index, const sample& to, penstock::read_context& context) const {
-      EXPECT_FALSE(context.stop.stop_requested());
+      // What is read ahead, of the epoch after, may be told to stop when the feed goes.
+      if (context.epoch < 2) EXPECT_FALSE(context.stop.stop_requested());
       std::get<0>(to)() = (context.epoch << 40) + (index << 32) + context.random();
     }
   };
