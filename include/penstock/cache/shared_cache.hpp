@@ -46,12 +46,13 @@ class shared_cache {
   /// for themselves.
   template <class Make, class Bytes>
   std::shared_ptr<const Value> get(std::uint64_t key, Make&& make, Bytes&& bytes_of) {
-    const auto mine = std::make_shared<making>();
+    std::shared_ptr<making> mine;  // only where there is something to make: what is found allocates nothing
     std::unique_lock lock(mutex_);
     while (true) {
-      const auto [at, fresh] = entries_.try_emplace(key);
-      if (fresh) {
-        at->second.under_way = mine;
+      const auto at = entries_.find(key);
+      if (at == entries_.end()) {
+        mine = std::make_shared<making>();
+        entries_[key].under_way = mine;
         break;
       }
       if (at->second.value) {

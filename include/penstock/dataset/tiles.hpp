@@ -30,7 +30,7 @@ struct tile_options {
   /// when the dataset is made, to learn its size.
   std::vector<std::vector<std::size_t>> extents{};
   pixel_options pixels{};
-  /// Of decoded images, which readers share. Those that lie in mapped files take none of it.
+  /// Of decoded images, which readers share. One that lies in a mapped file counts as 64 KiB.
   std::size_t cache_bytes = std::size_t{1} << 30;
 };
 
