@@ -16,6 +16,7 @@
 #include <penstock/dataset/hdf5.hpp>
 #include <penstock/penstock.hpp>
 
+#include "../support/error_of.hpp"
 #include "../support/temporary_directory.hpp"
 
 namespace {
@@ -86,15 +87,7 @@ std::vector<T> sample_of(const hdf5_array<T, Rank>& array, std::size_t index) {
   return {block.get(), block.get() + field.elements()};
 }
 
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const penstock::error& caught) {
-    return caught.what();
-  }
-  return {};
-}
+using penstock_test::error_of;
 
 class hdf5 : public testing::Test {
  protected:

@@ -15,25 +15,18 @@
 #include <penstock/dataset/idx.hpp>
 #include <penstock/penstock.hpp>
 
+#include "../support/error_of.hpp"
 #include "../support/temporary_directory.hpp"
 
 namespace {
 
 using namespace std::string_literals;
 using penstock::idx_array;
+using penstock_test::error_of;
 
 class idx : public testing::Test {
  protected:
   std::string write(std::string_view bytes) { return directory.file("a-idx", bytes); }
-  template <class Action>
-  std::string error_of(const Action& action) {
-    try {
-      action();
-    } catch (const penstock::error& caught) {
-      return caught.what();
-    }
-    return {};
-  }
   /// What opening these bytes as images, which `T` and `Rank` say, has to say without the path.
   template <class T = std::uint8_t, std::size_t Rank = 2>
   std::string refusal(std::string_view bytes) {

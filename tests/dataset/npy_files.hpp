@@ -21,6 +21,7 @@
 
 #include <penstock/dataset/npy.hpp>
 
+#include "../support/error_of.hpp"
 #include "../support/temporary_directory.hpp"
 
 namespace npy_test {
@@ -92,16 +93,7 @@ std::vector<T> all_of(const penstock::npy_array<T, Rank>& array) {
   return out;
 }
 
-/// The message of the `penstock::error` that `action` throws; empty if it throws none.
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const penstock::error& caught) {
-    return caught.what();
-  }
-  return {};
-}
+using penstock_test::error_of;
 
 /// Whether all parts are in the text; otherwise says which is not.
 inline std::string missing(const std::string& text, std::initializer_list<std::string_view> parts) {
