@@ -148,7 +148,9 @@ TEST(Dataset, the_context_knows_epoch_and_gives_each_sample_numbers_of_its_own) 
   struct random : described {
     void read(std::uint64_t index, const sample& to, penstock::read_context& context) const {
       // What is read ahead, of the epoch after, may be told to stop when the feed goes.
-      if (context.epoch < 2) EXPECT_FALSE(context.stop.stop_requested());
+      if (context.epoch < 2) {
+        EXPECT_FALSE(context.stop.stop_requested());
+      }
       std::get<0>(to)() = (context.epoch << 40) + (index << 32) + context.random();
     }
   };
