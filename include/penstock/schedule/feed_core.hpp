@@ -148,6 +148,12 @@ class feed_core final : public feed_control {
     engine_->to().turns.consumer.notify();
   }
 
+  /// Observers are told of the end, once, after the last steps that ended whole.
+  void finish(std::string_view reason) {
+    if (!listeners_.ended()) tell_steps(reason != "error");
+    listeners_.run_ends(reason);
+  }
+
   /// Ends everything; what is held by leases and by stuck readers stays.
   void shut() noexcept {
     if (std::exchange(shut_, true)) return;
@@ -168,7 +174,7 @@ class feed_core final : public feed_control {
     }
     if (quiet) engine_->to().restart();
     try {
-      listeners_.run_ends(failure_ ? "error" : stopped() ? "stopped" : "done");
+      finish(failure_ ? "error" : stopped() ? "stopped" : "done");
     } catch (...) {
       // A destructor cannot pass on what an observer throws; run() asks before.
     }
@@ -191,9 +197,15 @@ class feed_core final : public feed_control {
     const bool watched = !listeners_.empty();
     const std::size_t faults_before = faults_.size();
     const auto asked = watched ? clock::now() : clock::time_point{};
+    auto* const recorder = engine_->to().recorder();
+    if (recorder != nullptr) tell_steps(false);
+    const std::chrono::nanoseconds recorded_from = recorder != nullptr ? recorder->now() : std::chrono::nanoseconds{};
     bool received = false;
     try {
       received = receive();
+      if (received && recorder != nullptr)
+        recorder->received(engine_->to().turn_of(current_), recorded_from, current_.info(),
+                           engine_->to().layout().bytes_of(current_.rows()));
       if (received && !current_.faults().empty()) count_faults();
     } catch (...) {
       let_go();
@@ -267,12 +279,32 @@ class feed_core final : public feed_control {
                *last_epoch_ - epoch < unbounded / engine_->map().steps_per_epoch())
         limit = engine_->map().end_of(*last_epoch_);
     }
+    if (!in_place && listeners_.hears_steps()) record_steps();
     turns.open(limit);
     running_ = true;
     in_epoch_ = true;
     cut_ = false;
     if (partner_ != nullptr) partner_->epoch_begins(epoch, !engine_->is_stream(), steps_left_);
     tell_begin();
+  }
+
+  void record_steps() {
+    engine_->to().record_steps();
+    if (listeners_.hears_stages()) engine_->to().recorder()->tell_stages(&audience::stage, &listeners_);
+  }
+  // Those that are over; at the end of all those that were begun, too, whose work on the device is waited for.
+  void tell_steps(bool all) {
+    auto* const recorder = engine_->to().recorder();
+    if (recorder == nullptr) return;
+    const auto tell = [this](const step_record& one) { listeners_.step(one); };
+    if constexpr (separate_device<Device>) {
+      const auto deadline = deadline_after(limits_.timeout);
+      recorder->collect(tell, [&](const auto& event) {
+        return all && engine_->to().device().wait(event, [] { return false; }, deadline) == wait_result::complete;
+      });
+    } else {
+      recorder->collect(tell);
+    }
   }
 
   void stay_out(std::uint64_t epoch, std::uint64_t position) {
@@ -489,6 +521,7 @@ class feed_core final : public feed_control {
     in_epoch_ = false;
     if (early) interrupt();
     if (partner_ != nullptr) partner_->epoch_ends(early);
+    tell_steps(false);
     listeners_.epoch_ends(faults_);
   }
 
