@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,11 +95,19 @@ class step_recorder {
 
   /// Who is told by whoever works, while it happens; before the first step.
   void tell_stages(void (*tell)(const void*, const stage_event&) noexcept, const void* whom) noexcept {
-    tell_ = tell;
     whom_ = whom;
+    tell_.store(tell, std::memory_order_release);
+  }
+  /// They go: returns when nobody is told any more. Batches may be let go after them.
+  void tell_nobody() noexcept {
+    tell_.store(nullptr);
+    while (telling_.load() != 0) std::this_thread::yield();
   }
   void mark(stage_event::stage what, bool begins, std::uint64_t step, std::uint32_t reader = 0) const noexcept {
-    if (tell_ != nullptr) tell_(whom_, {what, begins, reader, step});
+    if (tell_.load(std::memory_order_relaxed) == nullptr) return;
+    telling_.fetch_add(1);
+    if (const auto tell = tell_.load()) tell(whom_, {what, begins, reader, step});
+    telling_.fetch_sub(1);
   }
 
   // ---- readers
@@ -305,7 +314,8 @@ class step_recorder {
   time anchored_{0};
   std::uint64_t first_open_ = 0, last_open_ = 0, open_count_ = 0;
   std::uint64_t lost_ = 0;
-  void (*tell_)(const void*, const stage_event&) noexcept = nullptr;
+  std::atomic<void (*)(const void*, const stage_event&) noexcept> tell_{nullptr};
+  mutable std::atomic<int> telling_{0};
   const void* whom_ = nullptr;
 };
 

@@ -178,6 +178,7 @@ class feed_core final : public feed_control {
     } catch (...) {
       // A destructor cannot pass on what an observer throws; run() asks before.
     }
+    if (auto* const recorder = engine_->to().recorder()) recorder->tell_nobody();
     engine_->to().abandon();
   }
 
