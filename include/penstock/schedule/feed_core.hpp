@@ -199,10 +199,10 @@ class feed_core final : public feed_control {
     const std::size_t faults_before = faults_.size();
     const auto asked = watched ? clock::now() : clock::time_point{};
     auto* const recorder = engine_->to().recorder();
-    if (recorder != nullptr) tell_steps(false);
     const std::chrono::nanoseconds recorded_from = recorder != nullptr ? recorder->now() : std::chrono::nanoseconds{};
     bool received = false;
     try {
+      if (recorder != nullptr) tell_steps(false);
       received = receive();
       if (received && recorder != nullptr)
         recorder->received(engine_->to().turn_of(current_), recorded_from, current_.info(),
