@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// ctest: no tsan: one thread
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <penstock/device/modelled.hpp>
 #include <penstock/observe/ledger.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/replicas.hpp>
 
 namespace {
 
@@ -202,6 +206,41 @@ TEST(Ledger, steps_behind_a_batch_that_is_held_are_counted_as_lost) {
   const auto values = of.total();
   EXPECT_GT(values.lost, 0U);
   EXPECT_EQ(values.steps + values.lost, 200U);
+}
+
+// Rank 1 comes a stated time after rank 0 is in the all-reduce.
+TEST(Ledger, says_which_rank_made_the_others_wait) {
+  constexpr auto late = 1ms;
+  const std::vector<float> data(40);
+  std::vector<penstock::ledger_values> ranks(2);
+  std::atomic<int> waiting{0};
+  penstock::replicas(penstock::local_world(2), [&](auto& one) {
+    ledger of;
+    {
+      auto feed = one.start(data | penstock::partition({.world = one}) | penstock::read({.readers = 0}) |
+                            penstock::batch({.global = 4}) | penstock::transfer(one.device()));
+      feed.observe(of);
+      std::vector<float> value(1);
+      for (auto& batch : feed.epoch(0)) {
+        if (one.rank() == 0) {
+          ++waiting;
+        } else {
+          while (waiting.load() <= static_cast<int>(batch.step())) std::this_thread::yield();
+          const auto until = std::chrono::steady_clock::now() + late;
+          while (std::chrono::steady_clock::now() < until) {
+          }
+        }
+        one.all_reduce(batch, value);
+      }
+    }
+    ranks[one.rank()] = of.total();
+  });
+  EXPECT_GE(ranks[0].reduce, 5 * late);  // ten times, but for what lies between the flag and the call
+  EXPECT_LT(ranks[1].reduce, ranks[0].reduce);
+  EXPECT_EQ(ranks[0].bound_by(), bound::ranks) << ranks[0].text();
+  const std::string told = penstock::compare_ranks(ranks);
+  EXPECT_TRUE(told.starts_with("rank 1 made others wait, for up to ")) << told;
+  EXPECT_EQ(penstock::compare_ranks(std::span(ranks).first(1)), "there is one rank");
 }
 
 }  // namespace

@@ -152,6 +152,7 @@ class step_recorder {
     here.timed = tells && from.timed && info.rows != 0;
     here.ended.store(false, std::memory_order_relaxed);
     here.failed = false;
+    here.reduce = time{0};
     if constexpr (tells) {
       if (here.timed) device_.record(of(step).events.compute_begin, work_);
     }
@@ -159,6 +160,11 @@ class step_recorder {
     if (open_count_ == 0) first_open_ = step;
     order_next(step);
     mark(stage_event::stage::compute, true, step);
+  }
+  /// Of the step received last.
+  void reduces(bool begins) noexcept {
+    open_step& here = open_[last_open_ & mask_];
+    if (open_count_ != 0 && here.used) here.reduce += begins ? -now() : now();
   }
   /// By whoever lets go.
   void let_go(std::uint64_t step) noexcept {
@@ -228,6 +234,7 @@ class step_recorder {
     std::vector<read_span> reads;
     time filled{0};
     time_span asked;
+    time reduce{0};
     time let_go{0};
   };
 
@@ -256,6 +263,7 @@ class step_recorder {
     out.filled = here.filled;
     out.asked = here.asked;
     out.compute = {here.asked.end, here.let_go};
+    out.reduce = here.reduce;
     out.readers = readers_;
     out.lost = lost_;
     if constexpr (tells) {

@@ -124,7 +124,8 @@ class ledger {
         to.compute.waited_for_input += input;
         to.loop += gap - input;
       }
-      to.compute.busy += one.compute.length();
+      to.compute.busy += one.compute.length() - one.reduce;
+      to.reduce += one.reduce;
       to.steps += 1;
       to.samples += one.samples;
       to.bytes += one.bytes;

@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include <penstock/observe/text.hpp>
+#include <penstock/sample/error.hpp>
 
 namespace penstock {
 
@@ -19,6 +22,7 @@ enum class bound : std::uint8_t {
   transfer,  ///< copies to the device came too late
   depth,     ///< each stage has time left, but now and then one waits: buffers are too few for how uneven they are
   compute,   ///< the computing is at work nearly all the time
+  ranks,     ///< this rank waits in the all-reduce, for the exchange or for others
   loop,      ///< batches were ready, but the loop did something else, or came late to enqueue its work
 };
 
@@ -42,7 +46,8 @@ struct ledger_values {
       0};  ///< in the loop: from asking for the first batch to the end of the last one's work
   std::chrono::nanoseconds start_up{0};  ///< the part in which the very first batch was waited for
   stage_account read{}, transfer{}, compute{};
-  std::chrono::nanoseconds loop{0};  ///< the batch was ready, but nothing computed
+  std::chrono::nanoseconds reduce{0};  ///< the host's time in `all_reduce`, which is no part of `compute.busy`
+  std::chrono::nanoseconds loop{0};    ///< the batch was ready, but nothing computed
 
   double share(std::chrono::nanoseconds part) const noexcept {
     const auto whole = running();
@@ -68,6 +73,7 @@ struct ledger_values {
     constexpr double little = 0.05;
     if (steps == 0 || running().count() <= 0) return bound::nothing;
     const double waited = share(compute.waited_for_input);
+    if (waited < little && share(reduce) > 3 * little && reduce > loop) return bound::ranks;
     if (waited < little) return share(loop) > 2 * little ? bound::loop : bound::compute;
     const bool by_read = read_share() >= transfer_share();
     if (const double busiest = by_read ? read_share() : transfer_share(); busiest < 0.75) {
@@ -150,6 +156,11 @@ inline std::string ledger_values::verdict() const {
       out += " of the time, and waited ";
       append_percent(out, share(compute.waited_for_input));
       break;
+    case bound::ranks:
+      out = "the all-reduce bounds: it took ";
+      append_percent(out, share(reduce));
+      out += " of the time; compare_ranks tells whether a rank made the others wait";
+      break;
     case bound::loop:
       out = "the loop bounds: for ";
       append_percent(out, share(loop));
@@ -191,7 +202,31 @@ inline std::string ledger_values::text() const {
   row("read", read, read_share(), static_cast<double>(readers));
   if (transfer.busy.count() != 0) row("transfer", transfer, transfer_share(), 1);
   row("compute", compute, compute_share(), 1);
+  if (reduce.count() != 0) {
+    out += "  reduce   ";
+    append_percent(out, share(reduce));
+    out += " on the host\n";
+  }
   return out;
+}
+
+/// Which rank made the others wait, of all ranks' ledgers in the order of ranks: the one that itself waited least in
+/// the all-reduce; and what bounds it. In one sentence; for ranks that are threads of one process, or whose values were
+/// gathered.
+inline std::string compare_ranks(std::span<const ledger_values> ranks) {
+  if (ranks.size() < 2) return "there is one rank";
+  const auto waited = [](const ledger_values& of) { return of.share(of.reduce); };
+  std::size_t slowest = 0;
+  double most = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (waited(ranks[i]) < waited(ranks[slowest])) slowest = i;
+    most = std::max(most, waited(ranks[i]));
+  }
+  const double others = most - waited(ranks[slowest]);
+  if (others < 0.05) return "no rank made the others wait";
+  std::string out = detail::concat("rank ", slowest, " made others wait, for up to ");
+  detail::append_percent(out, others);
+  return out + " of the time; there " + ranks[slowest].verdict();
 }
 
 }  // namespace penstock

@@ -41,6 +41,9 @@ struct step_record {
   time_span copy{};                    ///< to the device
   time_span asked{};                   ///< from the consumer's asking for the batch to its getting it
   time_span compute{};
+  /// The part of `compute` that the host spent in `all_reduce`: with threads and MPI the exchange, and waiting for the
+  /// other ranks; with NCCL, which goes on behind the host, what it takes to enqueue it.
+  std::chrono::nanoseconds reduce{0};
   std::uint32_t readers = 1;  ///< that there are
   std::uint64_t lost = 0;     ///< steps so far whose times could not be kept, as a batch was held for too long
 };

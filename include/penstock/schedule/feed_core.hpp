@@ -70,6 +70,9 @@ class feed_core final : public feed_control {
   /// Whose replicas the epochs are to be in step with. Each tells the other of its end.
   void keep_in_step_with(epoch_partner& partner) noexcept { partner_ = &partner; }
   void go_alone() noexcept override { partner_ = nullptr; }
+  void reduces(bool begins) noexcept override {
+    if (auto* const recorder = engine_->to().recorder()) recorder->reduces(begins);
+  }
   void cut(const feed_state& state) noexcept override {
     cut_ = true;
     state_ = state;
