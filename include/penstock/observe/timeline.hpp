@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,7 +37,7 @@ class timeline {
     if (options_.steps < 1 || options_.steps > 64)
       detail::reject_option("timeline", "steps", std::to_string(options_.steps), "1 to 64");
     if (const int problem = detail::replace_file(path_, "")) detail::throw_file_error(path_, "write", problem);
-    last_.resize(options_.steps);
+    last_.resize(3 * options_.steps);
   }
 
   void on_step(const step_record& one) {
@@ -45,7 +46,7 @@ class timeline {
       first_.emplace_back();
       first_.back() = one;
     }
-    last_[seen_++ % options_.steps] = one;
+    last_[seen_++ % last_.size()] = one;
   }
   void on_epoch(const epoch_event&) { draw(); }
   void on_end(const run_end&) { draw(); }
@@ -71,7 +72,9 @@ class timeline {
     if (seen_ == 0) return;
     std::vector<const kept_step*> late;
     const std::uint64_t from = seen_ > options_.steps ? seen_ - options_.steps : 0;
-    for (std::uint64_t i = from; i < seen_; ++i) late.push_back(&last_[i % options_.steps]);
+    // With those before them, whose last work lies in the same time.
+    const std::uint64_t kept = seen_ > last_.size() ? seen_ - last_.size() : 0;
+    for (std::uint64_t i = kept; i < seen_; ++i) late.push_back(&last_[i % last_.size()]);
     std::vector<const kept_step*> early;
     for (const kept_step& one : first_) early.push_back(&one);
     copies_ = false;
@@ -100,8 +103,8 @@ class timeline {
       text_ += i < readers_ ? detail::concat("reader ", i) : std::string(name_of(i));
       text_ += "</text>\n";
     }
-    draw_panel(early, left, "the first steps");
-    if (from > 0) draw_panel(late, left + panel + gap, "the last steps");
+    draw_panel(early, early.size(), left, "the first steps");
+    if (from > 0) draw_panel(late, options_.steps, left + panel + gap, "the last steps");
     real("<text fill=\"#555\" x=\"96\" y=\"", height - 8);
     text_ +=
         "\">one colour a batch, on all rows; grey: the loop waits for a batch; times in ms since the feed "
@@ -115,10 +118,10 @@ class timeline {
   }
   static double y_of(std::uint32_t row) { return top + pitch * row; }
 
-  void draw_panel(const std::vector<const kept_step*>& steps, double x, std::string_view name) {
+  // The time of the last `shown` of the steps.
+  void draw_panel(const std::vector<const kept_step*>& steps, std::size_t shown, double x, std::string_view name) {
     time begin = time::max(), end{0};
-    // What is read ahead of the part's first step belongs to it; a long wait before it does not.
-    for (const kept_step* one : steps) {
+    for (const kept_step* one : std::span(steps).last(shown)) {
       for (const read_span& part : one->reads) begin = std::min(begin, part.when.begin);
       begin = std::min(begin, one->at.compute.begin);
       end = std::max(end, one->at.compute.end);
