@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <new>
 #include <set>
 #include <stdexcept>
@@ -210,6 +211,67 @@ TEST(bad_samples, one_more_than_permitted_is_the_error_of_its_batch_after_those_
       EXPECT_EQ(batches, 5u);
     }
     EXPECT_EQ(feed.state().samples, 40u);  // of the batch before
+  }
+}
+
+TEST(bad_samples, a_share_of_an_epochs_samples_is_a_limit_too) {
+  const auto feed_with = [](int readers, penstock::read_options options) {
+    options.readers = readers;
+    options.bad = bad_samples::skip;
+    return (numbers{60, {3, 20, 21, 40}} | penstock::partition({.shuffle = penstock::shuffle::none}) |
+            penstock::read(options) | penstock::batch(8) | penstock::transfer(penstock::cpu_device{}))
+        .start();
+  };
+  for (const int readers : {0, 1, 4}) {
+    auto feed = feed_with(readers, {.most_bad_share = 0.05});
+    std::size_t batches = 0;
+    try {
+      for (auto& batch : feed.epoch(0)) batches += batch.size() != 0;
+      FAIL() << "no error";
+    } catch (const penstock::error& caught) {
+      EXPECT_EQ(std::string(caught.what()),
+                "read: epoch 0, step 5, sample 40, photo40.png, row 7: the file is cut (this epoch's sample number 4 "
+                "that cannot be read; read_options::most_bad_share of 0.050000 leaves out or replaces 3 of 60)");
+      EXPECT_EQ(batches, 5u);
+    }
+  }
+  auto all = feed_with(1, {.most_bad_share = 0.067});
+  EXPECT_EQ(all_of(all).size(), 8u);
+  EXPECT_EQ(all.faults().size(), 4u);
+  auto count = feed_with(1, {.most_bad = 2, .most_bad_share = 0.5});  // both hold
+  EXPECT_THROW(all_of(count), penstock::error);
+  auto share = feed_with(1, {.most_bad = 100, .most_bad_share = 0.0});
+  EXPECT_THROW(all_of(share), penstock::error);
+  for (const double wrong : {-0.1, 1.5, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_THROW(feed_with(1, {.most_bad_share = wrong}), std::invalid_argument);
+}
+// A share may be more than the 100 that hold where nothing is said, and 29 % of 100 are 29.
+TEST(bad_samples, a_share_stands_in_for_the_usual_count_and_is_of_this_replicas_samples) {
+  std::set<std::uint64_t> bad;
+  for (std::uint64_t i = 0; i < 150; ++i) bad.insert(2 * i);  // half of each rank's
+  auto feed =
+      (numbers{300, bad} | penstock::partition() | penstock::read({.bad = bad_samples::skip, .most_bad_share = 0.5}) |
+       penstock::batch(16) | penstock::transfer(penstock::cpu_device{}))
+          .start();
+  all_of(feed);
+  EXPECT_EQ(feed.faults().size(), 150u);
+
+  bad.clear();
+  for (std::uint64_t i = 0; i < 30; ++i) bad.insert(i);
+  const auto limited = [&](double share) {
+    auto one = (numbers{200, bad} |
+                penstock::partition({.shuffle = penstock::shuffle::none, .world = {.rank = 0, .size = 2}}) |
+                penstock::read({.readers = 0, .bad = bad_samples::skip, .most_bad_share = share}) |
+                penstock::batch({.global = 200}) | penstock::transfer(penstock::cpu_device{}))
+                   .start();
+    one.next();
+  };
+  EXPECT_NO_THROW(limited(0.30));
+  try {
+    limited(0.29);
+    FAIL() << "no error";
+  } catch (const penstock::error& caught) {
+    EXPECT_NE(std::string(caught.what()).find("replaces 29 of 100)"), std::string::npos) << caught.what();
   }
 }
 

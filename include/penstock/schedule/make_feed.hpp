@@ -134,6 +134,12 @@ struct feed_maker {
     limits.first_timeout = read.first_timeout();
     limits.next_epoch = read.options.next_epoch;
     limits.most_bad = read.options.most_bad;
+    if (read.options.most_bad_share) {
+      limits.most_bad_share = *read.options.most_bad_share;
+      limits.samples = streams ? 0 : steps.samples(where);
+    } else if (!limits.most_bad) {
+      limits.most_bad = Read::default_most_bad;
+    }
     limits.drop_short = batch.options.last == last_batch::drop;
     return feed_type(share<feed_core<schema_type, device_type>>(std::move(shared), std::move(pool), own_pool, limits,
                                                                 partition.options.seed, fingerprint));
