@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/dataset/quarantine.hpp>
 #include <penstock/schedule/audience.hpp>
 #include <penstock/schedule/engine.hpp>
 #include <penstock/schedule/epoch_partner.hpp>
@@ -28,6 +29,7 @@ struct feed_limits {
   std::optional<std::uint64_t> most_bad;   // samples of an epoch that may be left out or replaced
   std::optional<double> most_bad_share{};  // the same, of `samples`
   std::uint64_t samples = 0;               // of this replica in a whole epoch
+  std::shared_ptr<quarantine> listed{};    // where samples that cannot be read are listed, or null
   bool drop_short = false;                 // streams: the last batch, if it is incomplete
 
   /// `most_bad_share` in samples. What is a whole number in decimals, such as 0.29 of 100, is that number.
@@ -179,6 +181,11 @@ class feed_core final : public feed_control {
       listeners_.run_ends(failure_ ? "error" : stopped() ? "stopped" : "done");
     } catch (...) {
       // A destructor cannot pass on what an observer throws; run() asks before.
+    }
+    try {
+      // Where the epoch's end could not: an observer threw, or there was no room on the disk.
+      if (limits_.listed) limits_.listed->write();
+    } catch (...) {
     }
     engine_->to().abandon();
   }
@@ -355,6 +362,8 @@ class feed_core final : public feed_control {
   }
   // On the consumer's side, so that it is the same step for any number of readers.
   [[gnu::noinline, gnu::cold]] void count_faults() {
+    if (limits_.listed)
+      for (const sample_fault& one : current_.faults()) limits_.listed->add(one);
     for (const sample_fault& one : current_.faults()) {
       if (limits_.most_bad && faults_.size() == *limits_.most_bad)
         throw_too_many(one, concat("most_bad leaves out or replaces ", *limits_.most_bad));
@@ -503,6 +512,7 @@ class feed_core final : public feed_control {
     if (early) interrupt();
     if (partner_ != nullptr) partner_->epoch_ends(early);
     listeners_.epoch_ends(faults_);
+    if (limits_.listed) limits_.listed->write();
   }
 
   void tell_begin() {
