@@ -528,10 +528,11 @@ TYPED_TEST(quarantined, listed_samples_are_not_tried_and_all_is_as_if_they_had_b
       std::vector<std::string> told;
       EXPECT_EQ(all_with(readers, path, tried, told), wanted) << readers << " readers";
       EXPECT_EQ(told, wanted_faults);
-      if (readers == 1)
+      if (readers == 1) {
         EXPECT_GE(tried, 10);
-      else
+      } else {
         EXPECT_EQ(tried, 0);
+      }
     }
     EXPECT_EQ(here.files(), 1u);
     const std::string text = text_of(path);
