@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -99,6 +101,7 @@ struct serial_one : described {
   static constexpr bool serial = true;
   void read(std::uint64_t index, const penstock::sample_view<schema_type>& to) {
     EXPECT_EQ(notes->inside.fetch_add(1), 0);
+    for (int i = 0; i < 5; ++i) std::this_thread::yield();  // come in, if you can
     notes->read(index, to);
     --notes->inside;
   }
@@ -347,6 +350,43 @@ TEST(cached, what_is_damaged_is_read_anew) {
   put("not ours");
   EXPECT_EQ(misses(), 40u);
   EXPECT_EQ(misses(), 0u);
+}
+
+/// Files are as short as this while it lives: a disk that is full.
+class short_files {
+ public:
+  explicit short_files(std::size_t bytes) : old_action_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &old_);
+    ::rlimit now = old_;
+    now.rlim_cur = bytes;
+    if (::setrlimit(RLIMIT_FSIZE, &now) != 0) throw std::runtime_error("no limit");
+  }
+  ~short_files() {
+    ::setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, old_action_);
+  }
+
+ private:
+  void (*old_action_)(int);
+  ::rlimit old_{};
+};
+TEST(cached, a_full_disk_costs_the_cache_and_not_the_run) {
+  const folder here;
+  const auto counts = [&] {
+    auto kept = cached(plain{}, {.directory = here.path()});
+    for (std::uint64_t index = 0; index < 40; ++index)
+      EXPECT_EQ(number_of(kept, index), static_cast<double>(index) / 3);
+    return kept.counts();
+  };
+  {
+    const short_files full(32 + 10 * (8 + sample_bytes) + 12);
+    EXPECT_EQ(counts().not_written, 30u);
+    const cached_counts again = counts();
+    EXPECT_EQ(again.from_directory, 10u);  // not what was half written
+    EXPECT_EQ(again.misses, 30u);
+  }
+  EXPECT_EQ(counts().misses, 30u);
+  EXPECT_EQ(counts().misses, 0u);
 }
 
 TEST(cached, a_directory_that_cannot_be_is_told_at_the_start) {
