@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/dataset/quarantine.hpp>
 #include <penstock/schedule/audience.hpp>
 #include <penstock/schedule/engine.hpp>
 #include <penstock/schedule/epoch_partner.hpp>
@@ -25,8 +26,17 @@ struct feed_limits {
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds first_timeout{};
   bool next_epoch = true;
-  std::uint64_t most_bad = 0;  // samples of an epoch that may be left out or replaced
-  bool drop_short = false;     // streams: the last batch, if it is incomplete
+  std::optional<std::uint64_t> most_bad;   // samples of an epoch that may be left out or replaced
+  std::optional<double> most_bad_share{};  // the same, of `samples`
+  std::uint64_t samples = 0;               // of this replica in a whole epoch
+  std::shared_ptr<quarantine> listed{};    // where samples that cannot be read are listed, or null
+  bool drop_short = false;                 // streams: the last batch, if it is incomplete
+
+  /// `most_bad_share` in samples. What is a whole number in decimals, such as 0.29 of 100, is that number.
+  std::uint64_t most_bad_of_share() const {
+    const double exact = *most_bad_share * static_cast<double>(samples);
+    return static_cast<std::uint64_t>(exact + exact * 1e-12);
+  }
 };
 
 /// The consumer's side of a feed. One thread at a time; `request_stop` may come from any.
@@ -182,6 +192,11 @@ class feed_core final : public feed_control {
       // A destructor cannot pass on what an observer throws; run() asks before.
     }
     if (auto* const recorder = engine_->to().recorder()) recorder->tell_nobody();
+    try {
+      // Where the epoch's end could not: an observer threw, or there was no room on the disk.
+      if (limits_.listed) limits_.listed->write();
+    } catch (...) {
+    }
     engine_->to().abandon();
   }
 
@@ -383,14 +398,21 @@ class feed_core final : public feed_control {
   }
   // On the consumer's side, so that it is the same step for any number of readers.
   [[gnu::noinline, gnu::cold]] void count_faults() {
+    if (limits_.listed)
+      for (const sample_fault& one : current_.faults()) limits_.listed->add(one);
     for (const sample_fault& one : current_.faults()) {
-      if (faults_.size() == limits_.most_bad)
-        throw error(
-            concat(one.problem, " (this epoch's sample number ", faults_.size() + 1,
-                   " that cannot be read; read_options::most_bad leaves out or replaces ", limits_.most_bad, ')'),
-            one.where);
+      if (limits_.most_bad && faults_.size() == *limits_.most_bad)
+        throw_too_many(one, concat("most_bad leaves out or replaces ", *limits_.most_bad));
+      if (limits_.most_bad_share && faults_.size() == limits_.most_bad_of_share())
+        throw_too_many(one, concat("most_bad_share of ", *limits_.most_bad_share, " leaves out or replaces ",
+                                   limits_.most_bad_of_share(), " of ", limits_.samples));
       faults_.push_back(one);
     }
+  }
+  [[noreturn]] void throw_too_many(const sample_fault& one, const std::string& limit) const {
+    throw error(concat(one.problem, " (this epoch's sample number ", faults_.size() + 1,
+                       " that cannot be read; read_options::", limit, ')'),
+                one.where);
   }
   // The first batch waits for the last reader to have its state, so that nothing is allocated after it. Readers that
   // are shared may be busy elsewhere and get theirs when they come.
@@ -527,6 +549,7 @@ class feed_core final : public feed_control {
     if (partner_ != nullptr) partner_->epoch_ends(early);
     tell_steps(false);
     listeners_.epoch_ends(faults_);
+    if (limits_.listed) limits_.listed->write();
   }
 
   void tell_begin() {
