@@ -3,10 +3,14 @@
 // device.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <ranges>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "configurations.hpp"
@@ -130,6 +134,72 @@ TYPED_TEST(law_9, another_number_of_replicas_goes_on_with_the_same_samples) {
   }
 }
 
+// With readers at work and batches in the user's hands; then on 1 to 3 ranks, in steps that divide nothing.
+TYPED_TEST(law_9, another_batch_and_number_of_replicas_give_the_rest_of_the_epoch_once) {
+  const samples<> data{23};
+  std::vector<std::uint64_t> order(data.n);
+  penstock::default_plan(data.n).order(7, 1, 0, order);
+  std::size_t schedule = 0;
+  auto feed = feed_of(data, TypeParam::make(), {.readers = 2, .depth = 3});
+  auto range = feed.epoch(1);
+  auto at = range.begin();
+  std::vector<typename decltype(feed)::batch_type> held;
+  for (std::uint64_t done = 1; done <= 5; ++done, ++at) {
+    ASSERT_FALSE(at == range.end());
+    held.clear();
+    held.push_back(std::move(*at));
+    const auto state = penstock::feed_state::parse(feed.state().text());
+    ASSERT_EQ(state.samples, 4 * done);
+    for (const last_batch last : all_lasts)
+      for (const std::int64_t batch : {1, 3, 5, 30})
+        for (std::uint64_t size = 1; size <= 3; ++size) {
+          std::vector<std::vector<std::uint64_t>> steps;
+          for (std::uint64_t rank = 0; rank < size; ++rank) {
+            ++schedule;
+            const configuration mine{.readers = std::array{0, 2, 1}[schedule % 3],
+                                     .depth = all_depths[schedule % 2],
+                                     .last = last,
+                                     .batch = batch,
+                                     .world = {rank, size}};
+            const testing::ScopedTrace trace(
+                __FILE__, __LINE__, text(mine) + ", batch " + std::to_string(batch) + " after " + std::to_string(done));
+            auto restored = (data | penstock::partition({.seed = mine.seed, .world = mine.world}) |
+                             penstock::read({.readers = mine.readers}) |
+                             penstock::batch({.global = batch, .last = last, .allow_empty = true}) |
+                             penstock::transfer(other_device<TypeParam>::make(), {.depth = mine.depth}))
+                                .start();
+            restored.resume(state);
+            if (restored.state().epoch == 1) {
+              std::uint64_t number = state.samples / static_cast<std::uint64_t>(batch);
+              std::size_t k = 0;
+              for (auto& one : restored.epoch(1)) {
+                const auto got = take(one);
+                ASSERT_EQ(one.step(), number);
+                ASSERT_LT(number++, restored.steps_per_epoch());
+                if (steps.size() == k) steps.emplace_back();
+                steps[k].insert(steps[k].end(), got.indices.begin(), got.indices.end());
+                ++k;
+              }
+              ASSERT_EQ(k, steps.size());
+            }
+            // The next one is whole, and cut as usual.
+            ASSERT_EQ(restored.state().epoch, 2U);
+            ASSERT_EQ(restored.state().samples, 0U);
+            ASSERT_EQ(epoch_of(restored, 2), planned(data.n, mine, 2));
+          }
+          const auto each = static_cast<std::size_t>(batch);
+          std::vector<std::vector<std::uint64_t>> wanted;
+          for (std::size_t first = state.samples; first < data.n; first += each) {
+            const std::size_t end = std::min<std::size_t>(first + each, data.n);
+            if (last == last_batch::drop && end - first < each) break;
+            wanted.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(first),
+                                order.begin() + static_cast<std::ptrdiff_t>(end));
+          }
+          ASSERT_EQ(steps, wanted) << "batch " << batch << " over " << size << " ranks, after " << done;
+        }
+  }
+}
+
 TYPED_TEST(law_9, a_stream_goes_on_by_skipping_what_was_delivered) {
   const auto numbers = penstock::stream([](std::uint64_t epoch) {
     return std::views::iota(0, 14) |
@@ -161,7 +231,51 @@ TYPED_TEST(law_9, a_stream_goes_on_by_skipping_what_was_delivered) {
     }
 }
 
-TYPED_TEST(law_9, a_state_of_another_dataset_plan_seed_or_batch_is_refused) {
+// Each replica keeps its part of a stream: the parts of 1 to 3 replicas are what the others have not delivered.
+TYPED_TEST(law_9, a_stream_goes_on_with_another_batch_and_number_of_replicas) {
+  static constexpr int n = 29;
+  const auto numbers = penstock::stream([] { return std::views::iota(0, n); });
+  const auto start = [&](shuffle how, int readers, std::int64_t batch, penstock::world where) {
+    return (numbers | penstock::partition({.seed = 3, .shuffle = how, .world = where}) |
+            penstock::read({.readers = readers}) | penstock::batch(batch) | penstock::transfer(TypeParam::make()))
+        .start();
+  };
+  const auto receive = [](auto& batch) {
+    const auto values = batch.template host<0>();
+    return std::vector<int>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(batch.size()));
+  };
+  for (const shuffle how : {shuffle::none, shuffle::window(5)})
+    for (std::uint64_t before = 1; before <= 3; ++before)
+      for (std::uint64_t done = 1; done <= 3; ++done) {
+        std::vector<int> delivered;
+        penstock::feed_state state;
+        for (std::uint64_t rank = 0; rank < before; ++rank) {
+          auto feed = start(how, 1, 2, {rank, before});
+          for (auto& batch : feed.steps(done))
+            for (const int value : receive(batch)) delivered.push_back(value);
+          if (rank != 0) {
+            EXPECT_EQ(feed.state(), state) << "all ranks stand at the same place";
+          }
+          state = penstock::feed_state::parse(feed.state().text());
+        }
+        EXPECT_EQ(state.samples, delivered.size());
+        for (std::uint64_t after = 1; after <= 3; ++after) {
+          std::vector<int> all = delivered;
+          for (std::uint64_t rank = 0; rank < after; ++rank) {
+            auto feed = start(how, static_cast<int>(rank + done) % 3, 3, {rank, after});
+            feed.resume(state);
+            for (auto& batch : feed.epoch(0))
+              for (const int value : receive(batch)) all.push_back(value);
+            EXPECT_EQ(feed.state().epoch, 1U);
+          }
+          std::ranges::sort(all);
+          ASSERT_TRUE(std::ranges::equal(all, std::views::iota(0, n)))
+              << before << " ranks to " << after << " after " << done << " steps, window " << how.block();
+        }
+      }
+}
+
+TYPED_TEST(law_9, a_state_of_another_dataset_plan_or_seed_is_refused) {
   const samples<> data{23}, longer{24};
   const configuration one{};
   auto feed = feed_of(data, TypeParam::make(), one);
@@ -175,10 +289,10 @@ TYPED_TEST(law_9, a_state_of_another_dataset_plan_seed_or_batch_is_refused) {
   };
   refuses(longer, one);
   refuses(data, {.seed = 8});
-  refuses(data, {.batch = 5});
-  refuses(data, {.last = last_batch::drop});
   refuses(data, {.how = shuffle::none});
   refuses(data, {.how = shuffle::blocks(5)});
+  // Cut otherwise it is no other order.
+  EXPECT_NO_THROW(feed_of(data, TypeParam::make(), {.last = last_batch::drop, .batch = 5}).resume(state));
   auto broken = state;
   broken.samples = 24;
   EXPECT_THROW(feed.resume(broken), penstock::error);

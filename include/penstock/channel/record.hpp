@@ -22,6 +22,7 @@ struct batch_info {
   std::uint32_t count = 0;  ///< real samples
   std::uint32_t rows = 0;   ///< real samples and padding
   bool end = false;         ///< streams: there is nothing after this batch
+  std::uint64_t drawn = 0;  ///< streams: samples of the epoch up to and with this step, over all replicas
 };
 
 namespace detail {

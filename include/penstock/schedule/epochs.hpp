@@ -39,11 +39,14 @@ class epoch_map {
   std::uint64_t base() const { return base_; }
   std::uint64_t first_epoch() const { return epoch_; }
   world where() const { return world_; }
+  /// Of an epoch begun at its beginning.
+  const step_shape& whole() const { return whole_; }
 
   place operator()(std::uint64_t step) const {
     std::uint64_t k = step - base_;
     if (k < first_steps_) {
-      // Steps keep the numbers that they would have had in an unbroken epoch.
+      // Steps keep the numbers that they would have had in an unbroken epoch. Begun within a step of this shape, by a
+      // feed of another batch, they count from that step on, and are never more than a whole epoch's.
       return at(first_, epoch_, k, k + first_.start / whole_.batch);
     }
     k -= first_steps_;

@@ -177,8 +177,9 @@ class feed {
   /// Samples of this epoch, or of the last one, that could not be read and were left out or replaced, in step order;
   /// see `read_options::bad`. Good until the next batch or epoch is asked for.
   std::span<const sample_fault> faults() const { return core_->faults(); }
-  /// Goes on from `state`, with the very next sample. Throws `penstock::error` if it is of another dataset, plan, seed
-  /// or batch.
+  /// Goes on from `state`, with the very next sample, in batches of this feed's own size: what is left of the epoch is
+  /// cut anew, and its first step has the number of the whole epoch's step that the sample is in. Throws
+  /// `penstock::error` if the state is of another dataset, plan or seed.
   void resume(const feed_state& state) { core_->resume(state); }
 
   /// Steps of a whole epoch; nothing for streams.
@@ -211,7 +212,13 @@ class feed {
   /// Of dataset, plan and batch, with the seed: what replicas have to agree on.
   std::string identity() const {
     const feed_state& at = core_->state();
-    return detail::concat("seed ", at.seed, ", fingerprint ", at.fingerprint);
+    const detail::epoch_map& map = core_->shared().map();
+    const step_shape& steps = map.whole();
+    return detail::concat("seed ", at.seed, ", fingerprint ", at.fingerprint, ", ", steps.batch,
+                          " samples a step over ", map.where().size, " replicas, last batch ",
+                          steps.last == last_batch::keep   ? "kept"
+                          : steps.last == last_batch::drop ? "dropped"
+                                                           : "padded");
   }
 
   /// What observers are told of the pipeline when they are told of the beginning.

@@ -93,7 +93,7 @@ class feed_core final : public feed_control {
     const auto same = [](std::string_view what, std::uint64_t found, std::uint64_t wanted) {
       if (found != wanted)
         throw error(concat("resume: the state's ", what, " is ", found, ", wanted ", wanted,
-                           ": it was taken from a feed of another dataset, plan, seed or batch"));
+                           ": it was taken from a feed of another dataset, plan or seed"));
     };
     same("seed", from.seed, state_.seed);
     same("fingerprint", from.fingerprint, state_.fingerprint);
@@ -243,7 +243,7 @@ class feed_core final : public feed_control {
           info.end && info.count != 0 && limits_.drop_short && info.count < engine_->to().layout().capacity();
       if (dropped && goes_on) return std::nullopt;  // what follows is empty
       if (goes_on && info.end && info.count == 0) partner_->gave_dry();
-      state_.samples += info.count;
+      state_.samples = info.drawn;
       if (!goes_on && info.end && (info.count == 0 || dropped)) {
         count_epoch();
         let_go();

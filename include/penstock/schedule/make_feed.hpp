@@ -137,8 +137,7 @@ struct feed_maker {
     auto to = share<channel<schema_type, device_type>>(
         transfer.device, batch_layout<schema_type>(std::move(schema), capacity), shape, transfer.options.consumer,
         pool ? pool->waiting() : nullptr, transfer.options.scalars);
-    const std::uint64_t fingerprint =
-        mix(mix(from->fingerprint(), steps.batch), static_cast<std::uint64_t>(batch.options.last));
+    const std::uint64_t fingerprint = from->fingerprint();
     auto shared = share<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),
                                      batch.options.last == last_batch::pad);
     feed_limits limits;

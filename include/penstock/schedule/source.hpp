@@ -44,6 +44,7 @@ struct fill_result {
   std::size_t rows = 0;      // really read
   bool end = false;          // a stream has nothing more
   bool interrupted = false;  // the range was given up
+  std::uint64_t drawn = 0;   // streams: where all replicas stand after the step
 };
 
 /// One reader's own state in a source.

@@ -12,18 +12,18 @@ namespace penstock {
 
 /// Where a feed stands: what a checkpoint has to keep, beside the model, to go on with the very next sample.
 ///
-/// It counts what was delivered, not what was read ahead. A feed of the same dataset, plan and batch goes on from it
-/// with any number of readers, depth or replicas.
+/// It counts what was delivered, not what was read ahead. A feed of the same dataset, plan and seed goes on from it
+/// with any number of readers or replicas, any depth and any batch.
 struct feed_state {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
   std::uint64_t samples = 0;      ///< delivered in this epoch, over all replicas
-  std::uint64_t fingerprint = 0;  ///< of dataset, plan and batch
+  std::uint64_t fingerprint = 0;  ///< of dataset and plan
   bool operator==(const feed_state&) const = default;
 
   /// One line of text, for a file.
   std::string text() const {
-    return detail::concat("penstock-state 1 seed ", seed, " epoch ", epoch, " samples ", samples, " fingerprint ",
+    return detail::concat("penstock-state 2 seed ", seed, " epoch ", epoch, " samples ", samples, " fingerprint ",
                           fingerprint);
   }
   /// Reads what `text` wrote. Throws `penstock::error` for anything else.
@@ -32,7 +32,7 @@ struct feed_state {
     const auto bad = [&] {
       throw error(
           detail::concat("found \"", whole.substr(0, 80),
-                         "\", wanted a feed's state: \"penstock-state 1 seed S epoch E samples N fingerprint F\""));
+                         "\", wanted a feed's state: \"penstock-state 2 seed S epoch E samples N fingerprint F\""));
     };
     const auto word = [&](std::string_view wanted) {
       if (!text.starts_with(wanted)) bad();
@@ -52,7 +52,11 @@ struct feed_state {
       return value;
     };
     feed_state result;
-    word("penstock-state 1 seed ");
+    if (text.starts_with("penstock-state 1 "))
+      throw error(detail::concat("found \"", whole.substr(0, 80),
+                                 "\", a feed's state of an earlier version, whose fingerprint was of the batch, too, "
+                                 "wanted \"penstock-state 2 ...\": begin its epoch anew"));
+    word("penstock-state 2 seed ");
     result.seed = number();
     word(" epoch ");
     result.epoch = number();

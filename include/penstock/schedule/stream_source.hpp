@@ -42,7 +42,7 @@ class stream_source final : public source<typename Stream::schema_type> {
 
   const schema_type& schema() const { return schema_; }
   bool is_stream() const override { return true; }
-  std::uint64_t fingerprint() const override { return mix(mix(mix(mix_start, seed_), window_size_), world_.size); }
+  std::uint64_t fingerprint() const override { return mix(mix(mix_start, seed_), window_size_); }
   bool has_turn(std::uint64_t step) const noexcept override { return turn_.load(std::memory_order_acquire) == step; }
 
   std::unique_ptr<reader_state> open() override { return std::make_unique<state>(); }
@@ -60,8 +60,9 @@ class stream_source final : public source<typename Stream::schema_type> {
     random_.emplace(seed_, epoch, 0, random_domain::plan);
     failed_ = false;
     turn_.store(base, std::memory_order_release);
-    for (std::uint64_t i = 0; i < position; ++i)
-      if (!draw()) break;
+    for (; drawn_ < position && draw_next(); ++drawn_) {
+    }
+    begun_at_ = drawn_;
   }
 
   fill_result fill(reader_state& own, const fill_request<schema_type>& request) override {
@@ -81,6 +82,8 @@ class stream_source final : public source<typename Stream::schema_type> {
       pass_turn(request);
       throw;
     }
+    const bool end = items.size() < request.indices.size();
+    const std::uint64_t drawn = end ? drawn_ : all_drawn();
     pass_turn(request);
     for (std::size_t row = 0; row < items.size(); ++row) {
       request.progress.begin(request.indices[row]);
@@ -89,7 +92,7 @@ class stream_source final : public source<typename Stream::schema_type> {
       philox random(seed_, epoch_, request.indices[row]);
       apply_transform(transform_, to, random);
     }
-    return {items.size(), items.size() < request.indices.size(), false};
+    return {items.size(), end, false, drawn};
   }
 
  private:
@@ -115,12 +118,18 @@ class stream_source final : public source<typename Stream::schema_type> {
   // The next sample of this replica.
   std::optional<sample> draw() {
     for (;;) {
-      std::optional<sample> next = window_size_ == 0 ? pull() : pull_shuffled();
+      std::optional<sample> next = draw_next();
       if (!next || drawn_++ % world_.size == world_.rank) {
         return next;
       }
     }
   }
+  // Replicas take turns from where the feed was begun: when this one has had its sample, the round is everyone's.
+  std::uint64_t all_drawn() const noexcept {
+    const std::uint64_t rounds = (drawn_ - begun_at_ + world_.size - 1) / world_.size;
+    return begun_at_ + rounds * world_.size;
+  }
+  std::optional<sample> draw_next() { return window_size_ == 0 ? pull() : pull_shuffled(); }
   std::optional<sample> pull() {
     if (*at_ == std::ranges::end(*range_)) return {};
     // The one that told the shapes is not made again.
@@ -161,6 +170,7 @@ class stream_source final : public source<typename Stream::schema_type> {
   std::vector<sample> window_;
   std::optional<philox> random_;
   std::uint64_t drawn_ = 0;  // by all replicas: a sample's number is the same for every world
+  std::uint64_t begun_at_ = 0;
 };
 
 }  // namespace penstock::detail
