@@ -109,7 +109,8 @@ inline std::string describe_bad(const read_options& options, std::uint64_t unles
     out += concat(options.most_bad.value_or(unless_given), " bad samples ");
   if (options.most_bad_share)
     out += concat(options.most_bad ? "and " : "bad samples, ", 100 * *options.most_bad_share, " % ");
-  return out + "an epoch at most";
+  out += "an epoch at most";
+  return options.quarantine.empty() ? out : concat(out, ", listed in ", options.quarantine);
 }
 
 inline std::string_view describe_last(last_batch last) {
