@@ -241,6 +241,20 @@ if [[ -x $program ]]; then
   done < <(sed -n 's/^figure //p' <<<"$told")
 fi
 
+# ---- the ledger beside what is known: errors in percent
+
+program=$build/tests/gpu/gpu.ledger
+if [[ -x $program ]]; then
+  before=$(wc -l <"$log")
+  limited 20 "$log" "$program"
+  status=$?
+  told=$(tail -n "+$((before + 1))" "$log")
+  say "ledger" "$(verdict $status)" "$( ((status == 0)) || grep -m 1 FAILED <<<"$told" | cut -c 1-90)"
+  while IFS='=' read -r figure value; do
+    [[ -z $value ]] || say "  $figure" "" "$value"
+  done < <(sed -n 's/^figure //p' <<<"$told")
+fi
+
 program=$build/tests/gpu/gpu.replicas_nccl
 if [[ -x $program && $devices == *,* ]]; then
   limited 30 "$log" "$program" --devices "$devices"

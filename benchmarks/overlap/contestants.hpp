@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <machine.hpp>
@@ -36,57 +37,30 @@ class stopwatch {
   clock_type::time_point begin_ = clock_type::now();
 };
 
-/// What a run of ours leaves to be drawn.
-struct recording {
-  recording(std::size_t readers, std::uint64_t batches) : reads(readers, batches) {
-    waits.reserve(batches);
-    steps.reserve(batches);
-  }
-
-  read_log reads;
-  std::vector<interval> waits;  // of the consumer, for each batch
-  std::vector<interval> steps;  // its own work
-  std::vector<penstock::modelled_operation> operations;
-  clock_type::time_point begin;
-  outcome result;
-};
-
 /// The depth that a user gets who does not ask.
 inline int default_depth() { return penstock::transfer(penstock::modelled_device()).options.depth; }
 
-/// The loop of one's own. `depth` 0: the library's default.
-inline outcome ours(const stage_times& times, const sizes& of, nanoseconds notice, int depth,
-                    recording* record = nullptr) {
-  const auto device = make_device(times, notice, record != nullptr ? 2 * times.batches : 0);
+/// The loop of one's own. `depth` 0: the library's default. With observers, which are told of each step's times.
+template <class... Observers>
+outcome ours(const stage_times& times, const sizes& of, nanoseconds notice, int depth, Observers&&... observers) {
+  const auto device = make_device(times, notice);
   checksum sum(of);
-  const dataset data(times, of, record != nullptr ? &record->reads : nullptr);
+  const dataset data(times, of);
   penstock::transfer_options<penstock::modelled_device> options;
   if (depth != 0) options.depth = depth;
   auto feed = (data | penstock::partition({.seed = 7}) | penstock::read({.readers = of.readers}) |
                penstock::batch(of.batch) | penstock::transfer(device, options))
                   .start();
+  (feed.observe(std::forward<Observers>(observers)), ...);
   const stopwatch watch;
   penstock::modelled_stream_view stream;
-  auto asked = watch.begin();
   for (auto& batch : feed.epoch(0)) {
-    const auto received = record != nullptr ? clock_type::now() : clock_type::time_point{};
     stream = batch.stream();
     stream.launch(times.kernel, sum.kernel(batch.template get<0>().data()));
-    if (record != nullptr) {
-      batch.release();
-      record->waits.push_back({asked, received});
-      asked = clock_type::now();
-      record->steps.push_back({received, asked});
-    }
   }
   stream.synchronize();
   const outcome result = watch.stop();
   sum.check(data.size());
-  if (record != nullptr) {
-    record->operations = device.operations();
-    record->begin = watch.begin();
-    record->result = result;
-  }
   return result;
 }
 
@@ -149,15 +123,15 @@ struct buffers {
 /// A batch's samples, read by hand: in order, since shuffling is not what is measured.
 class hand_reader {
  public:
-  hand_reader(const dataset& data, const sizes& of) : own_(data.open()), of_(of), indices_(of.batch) {}
+  hand_reader(const dataset& data, const sizes& of) : data_(data), of_(of), indices_(of.batch) {}
   void read(std::uint64_t step, std::byte* to) {
     for (std::size_t i = 0; i < of_.batch; ++i) indices_[i] = step * of_.batch + i;
-    own_.read_range(indices_, {penstock::tensor_view<std::uint64_t, 2>(reinterpret_cast<std::uint64_t*>(to),
+    data_.read_range(indices_, {penstock::tensor_view<std::uint64_t, 2>(reinterpret_cast<std::uint64_t*>(to),
                                                                        {of_.batch, of_.row / 8})});
   }
 
  private:
-  dataset::reader own_;
+  const dataset& data_;
   sizes of_;
   std::vector<std::uint64_t> indices_;
 };

@@ -7,16 +7,19 @@
 //   overlap [--timeline FILE.svg]   draws the run of ours at 100 us, too, with its Chrome trace in FILE.json
 #include <algorithm>
 #include <cstdint>
-#include <memory>
+#include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include <contest.hpp>
+#include <penstock/observe/ledger.hpp>
+#include <penstock/observe/timeline.hpp>
+#include <penstock/observe/trace.hpp>
 
 #include "contestants.hpp"
 #include "stages.hpp"
 #include "tbb.hpp"
-#include "timeline_picture.hpp"
 
 namespace {
 
@@ -91,8 +94,13 @@ int main(int argc, char** argv) {
   const contestant inline_by_us = [](const stage_times& times, const sizes& all, nanoseconds late, int buffers) {
     return ours(times, {all.batch, all.row, 0}, late, buffers);
   };
+  const contestant watched = [](const stage_times& times, const sizes& all, nanoseconds late, int buffers) {
+    penstock::ledger ledger;
+    return ours(times, all, late, buffers, ledger);
+  };
   for (const named_case& each : cases) {
     add("ours", by_us, each, depth);
+    add("ours_ledger", watched, each, depth);
     if (of.readers != 0) add("ours_inline", inline_by_us, each, depth);
     if (depth != 2) add("ours_d2", by_us, each, 2);
     if (depth != 3) add("ours_d3", by_us, each, 3);
@@ -132,20 +140,21 @@ int main(int argc, char** argv) {
       for (const std::string name : {"100", "500", "2000"}) line.ratio("eff" + name, "ours_" + name, by_hand(name));
       line.value("eff400_100_500", "ours_400_100_500");
     }
+    line.ratio("ledger", "ours_ledger_" + drawn.name, "ours_" + drawn.name);
     line.value("cores", "ours_" + drawn.name, "cores");
     if (cases.size() > 1) line.value("first_program100", "first_program_100");
     line.again("ours_" + drawn.name, "ours_again_" + drawn.name);
   });
   if (picture.empty()) return status;
   ask.guarded([&] {
-    // Of a few runs the one in the middle.
-    std::vector<std::unique_ptr<recording>> runs;
-    for (int i = 0; i < 5; ++i) {
-      runs.push_back(std::make_unique<recording>(static_cast<std::size_t>(of.threads()), drawn.times.batches));
-      ours(drawn.times, of, notice, depth, runs.back().get());
-    }
-    std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a->result.wall < b->result.wall; });
-    draw(*runs[2], drawn.times, of, depth, longest_alone(drawn.times, of), picture);
+    const std::filesystem::path trace = std::filesystem::path(picture).replace_extension(".json");
+    const auto text = [](nanoseconds time) { return std::to_string(time.count() / 1000); };
+    const stage_times& times = drawn.times;
+    const std::string title = "Read " + text(times.read) + " us, copy " + text(times.copy) + " us, compute " +
+                              text(times.kernel) + " us a batch, " + std::to_string(depth) + " buffers";
+    ours(times, of, notice, depth, penstock::timeline(picture, {.steps = 8, .title = title}),
+         penstock::chrome_trace(trace.string()));
+    std::printf("the schedule of a further run is drawn in %s, its trace is in %s\n", picture.c_str(), trace.c_str());
   });
   return status;
 }

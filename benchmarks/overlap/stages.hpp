@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -68,68 +67,32 @@ inline nanoseconds measured_notice() {
   return late[150];
 }
 
-inline penstock::modelled_device make_device(const stage_times& times, nanoseconds notice,
-                                             std::size_t keep_operations = 0) {
-  return penstock::modelled_device({.event_latency = std::chrono::microseconds(3),
-                                    .notice = notice,
-                                    .copy_time = times.copy,
-                                    .poison = false,
-                                    .keep_operations = keep_operations});
+inline penstock::modelled_device make_device(const stage_times& times, nanoseconds notice) {
+  return penstock::modelled_device(
+      {.event_latency = std::chrono::microseconds(3), .notice = notice, .copy_time = times.copy, .poison = false});
 }
-
-/// Begin and end of something on the host.
-struct interval {
-  clock_type::time_point begin, end;
-};
-
-/// What each reader read when, in the order in which they were opened; with room for `most` each.
-struct read_log {
-  read_log(std::size_t readers, std::size_t most) : of(readers) {
-    for (auto& reads : of) reads.reserve(most);
-  }
-  std::vector<std::vector<interval>> of;
-  std::atomic<std::size_t> opened{0};
-};
 
 /// Samples of one field, whose first word is the sample's number.
 class dataset {
  public:
   using schema_type = penstock::schema<penstock::field<std::uint64_t, 1>>;
 
-  dataset(const stage_times& times, const overlap::sizes& of, read_log* log = nullptr)
-      : samples_(times.batches * of.batch),
-        words_(of.row / 8),
-        per_sample_(of.nanoseconds_a_sample(times)),
-        log_(log) {}
+  dataset(const stage_times& times, const overlap::sizes& of)
+      : samples_(times.batches * of.batch), words_(of.row / 8), per_sample_(of.nanoseconds_a_sample(times)) {}
 
-  /// One reader's own: where it notes its reads, if that is asked for.
-  class reader {
-   public:
-    explicit reader(const dataset& of)
-        : of_(of), reads_(of.log_ == nullptr ? nullptr : &of.log_->of.at(of.log_->opened.fetch_add(1))) {}
-    void read_range(std::span<const std::uint64_t> indices, const penstock::batch_view<schema_type>& to) {
-      const auto begin = clock_type::now();
-      const auto& rows = std::get<0>(to);
-      for (std::size_t row = 0; row < indices.size(); ++row) rows(row, 0) = indices[row];
-      work_until(begin +
-                 nanoseconds(static_cast<nanoseconds::rep>(of_.per_sample_ * static_cast<double>(indices.size()))));
-      if (reads_ != nullptr) reads_->push_back({begin, clock_type::now()});
-    }
-
-   private:
-    const dataset& of_;
-    std::vector<interval>* reads_;
-  };
-
+  void read_range(std::span<const std::uint64_t> indices, const penstock::batch_view<schema_type>& to) const {
+    const auto begin = clock_type::now();
+    const auto& rows = std::get<0>(to);
+    for (std::size_t row = 0; row < indices.size(); ++row) rows(row, 0) = indices[row];
+    work_until(begin + nanoseconds(static_cast<nanoseconds::rep>(per_sample_ * static_cast<double>(indices.size()))));
+  }
   std::uint64_t size() const { return samples_; }
   schema_type schema() const { return schema_type{{"x", {words_}}}; }
-  reader open() const { return reader(*this); }
 
  private:
   std::uint64_t samples_;
   std::size_t words_;
   double per_sample_;
-  read_log* log_;
 };
 
 /// A kernel's work: that the batches have arrived whole, each once, is checked by the sum of their samples' numbers.
@@ -162,13 +125,12 @@ inline nanoseconds read_alone(const stage_times& times, const overlap::sizes& of
   std::vector<nanoseconds> medians(static_cast<std::size_t>(of.threads()));
   const auto body = [&](std::size_t reader) {
     const dataset data(times, of);
-    auto own = data.open();
     const std::size_t rows = of.batch / static_cast<std::size_t>(of.threads());
     std::vector<std::uint64_t> words(rows * of.row / 8), indices(rows);
     std::vector<nanoseconds> each;
     for (int round = 0; round < rounds; ++round) {
       const auto begin = clock_type::now();
-      own.read_range(indices, {penstock::tensor_view<std::uint64_t, 2>(words.data(), {rows, of.row / 8})});
+      data.read_range(indices, {penstock::tensor_view<std::uint64_t, 2>(words.data(), {rows, of.row / 8})});
       each.push_back(clock_type::now() - begin);
     }
     std::nth_element(each.begin(), each.begin() + rounds / 2, each.end());

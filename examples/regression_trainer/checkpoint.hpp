@@ -2,50 +2,14 @@
 #pragma once
 
 #include <bit>
-#include <cstring>
 
 #include <penstock/dataset/atomic_file.hpp>
 
+#include "archive.hpp"
 #include "data.hpp"
 #include "mlp.hpp"
 
 namespace trainer {
-
-/// Bytes from members, or members from bytes: one list of members, `void each(auto& io) { io(a, b, c); }`, serves both.
-class archive {
- public:
-  archive() = default;
-  explicit archive(std::vector<std::byte> bytes) : bytes_(std::move(bytes)), reading_(true) {}
-  void operator()(auto&... members) { (one(members), ...); }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
-
- private:
-  template <class T>
-  void one(T& value) {
-    if constexpr (requires { value.each(*this); }) {
-      value.each(*this);
-    } else if constexpr (requires { value.resize(1); }) {  // a string or a vector
-      std::uint64_t count = value.size();
-      one(count);
-      if (reading_ && count > bytes_.size() - at_) throw penstock::error("the checkpoint's parts do not add up");
-      if (reading_) value.resize(count);
-      for (auto& element : value) one(element);
-    } else {
-      static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
-      if (!reading_) bytes_.resize(at_ + sizeof(T));
-      if (sizeof(T) > bytes_.size() - at_) throw penstock::error("the checkpoint's parts do not add up");
-      if (reading_)
-        std::memcpy(&value, bytes_.data() + at_, sizeof(T));
-      else
-        std::memcpy(bytes_.data() + at_, &value, sizeof(T));
-      at_ += sizeof(T);
-    }
-  }
-
-  std::vector<std::byte> bytes_;
-  std::size_t at_ = 0;
-  bool reading_ = false;
-};
 
 /// All that predicting, or going on, needs.
 struct checkpoint {
@@ -72,6 +36,7 @@ inline checkpoint load(const std::string& path) {
   archive bytes(penstock::read_checked(path, checkpoint::format));
   checkpoint result;
   result.each(bytes);
+  bytes.finish();
   return result;
 }
 

@@ -21,6 +21,8 @@ struct options {
   int devices = 2;
   /// How much happens at each call: up to that many steps of operations. 0: only where a query waits for it.
   unsigned eagerness = 3;
+  /// Events with timing are no fault.
+  bool events_are_timed = false;
   /// The application has named the legacy stream, so that work on it is no fault.
   bool legacy_is_named = false;
 };

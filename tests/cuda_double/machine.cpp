@@ -88,6 +88,7 @@ bool machine::step_once() {
   }
   if (next.end) next.end();
   next.mark->done = true;
+  next.mark->at = ++happened;
   on.queue.pop_front();
   return true;
 }

@@ -25,6 +25,7 @@ namespace cuda_double {
 /// The completion of an operation, and what it knows of.
 struct mark {
   bool done = false;
+  std::uint64_t at = 0;  // when it was: a count of all that has happened
   vector_clock known;
 };
 using mark_pointer = std::shared_ptr<mark>;
@@ -66,6 +67,7 @@ struct stream {
 
 struct event {
   int device = 0;
+  bool timed = false;
   mark_pointer recorded;
   graph* captured = nullptr;
 };
@@ -106,7 +108,7 @@ struct machine {
   cudaError_t dead = cudaSuccess;
   std::set<int> contexts;
   std::set<std::pair<int, int>> peers;  // who may reach whom
-  std::uint64_t pageable = 0, operations = 0;
+  std::uint64_t pageable = 0, operations = 0, happened = 0;
   bool all_held = false, hot = false, leaves_some = false;
   bool (*part_is_missing)() = nullptr;  // of a collective: the NCCL double's
   std::vector<std::string> faults;

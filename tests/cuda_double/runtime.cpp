@@ -403,8 +403,10 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) { return query_stream("cudaStre
 cudaError_t cudaStreamQuery_ptsz(cudaStream_t handle) { return query_stream("cudaStreamQuery", handle, true); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
   DOUBLE_BEGIN("cudaEventCreateWithFlags", makes);
-  if (flags != cudaEventDisableTiming) all().wrong("cudaEventCreateWithFlags: an event with timing, which costs");
+  if (flags != cudaEventDisableTiming && !all().with.events_are_timed)
+    all().wrong("cudaEventCreateWithFlags: an event with timing, which costs");
   auto* const made = new event;
+  made->timed = flags == cudaEventDefault;
   made->device = here().device;
   all().events.insert(made);
   *out = reinterpret_cast<cudaEvent_t>(made);
@@ -412,6 +414,18 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
 }
 cudaError_t cudaEventDestroy(cudaEvent_t handle) {
   return destroy("cudaEventDestroy", handle, &machine::events, "the event is none");
+}
+// A microsecond for each thing that happens on any stream.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  DOUBLE_BEGIN("cudaEventElapsedTime", asks);
+  auto* const first = reinterpret_cast<event*>(from);
+  auto* const second = reinterpret_cast<event*>(to);
+  if (!all().events.contains(first) || !all().events.contains(second) || !first->timed || !second->timed ||
+      !first->recorded || !second->recorded)
+    return now.refuse(cudaErrorInvalidResourceHandle, "no such event, or one without a time");
+  if (!first->recorded->done || !second->recorded->done) return now.give(cudaErrorNotReady);
+  *milliseconds = (static_cast<float>(second->recorded->at) - static_cast<float>(first->recorded->at)) / 1000;
+  return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
   DOUBLE_BEGIN("cudaEventQuery", asks);

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <memory>
 #include <new>
 #include <set>
 #include <stdexcept>
@@ -213,6 +221,67 @@ TEST(bad_samples, one_more_than_permitted_is_the_error_of_its_batch_after_those_
   }
 }
 
+TEST(bad_samples, a_share_of_an_epochs_samples_is_a_limit_too) {
+  const auto feed_with = [](int readers, penstock::read_options options) {
+    options.readers = readers;
+    options.bad = bad_samples::skip;
+    return (numbers{60, {3, 20, 21, 40}} | penstock::partition({.shuffle = penstock::shuffle::none}) |
+            penstock::read(options) | penstock::batch(8) | penstock::transfer(penstock::cpu_device{}))
+        .start();
+  };
+  for (const int readers : {0, 1, 4}) {
+    auto feed = feed_with(readers, {.most_bad_share = 0.05});
+    std::size_t batches = 0;
+    try {
+      for (auto& batch : feed.epoch(0)) batches += batch.size() != 0;
+      FAIL() << "no error";
+    } catch (const penstock::error& caught) {
+      EXPECT_EQ(std::string(caught.what()),
+                "read: epoch 0, step 5, sample 40, photo40.png, row 7: the file is cut (this epoch's sample number 4 "
+                "that cannot be read; read_options::most_bad_share of 0.050000 leaves out or replaces 3 of 60)");
+      EXPECT_EQ(batches, 5u);
+    }
+  }
+  auto all = feed_with(1, {.most_bad_share = 0.067});
+  EXPECT_EQ(all_of(all).size(), 8u);
+  EXPECT_EQ(all.faults().size(), 4u);
+  auto count = feed_with(1, {.most_bad = 2, .most_bad_share = 0.5});  // both hold
+  EXPECT_THROW(all_of(count), penstock::error);
+  auto share = feed_with(1, {.most_bad = 100, .most_bad_share = 0.0});
+  EXPECT_THROW(all_of(share), penstock::error);
+  for (const double wrong : {-0.1, 1.5, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_THROW(feed_with(1, {.most_bad_share = wrong}), std::invalid_argument);
+}
+// A share may be more than the 100 that hold where nothing is said, and 29 % of 100 are 29.
+TEST(bad_samples, a_share_stands_in_for_the_usual_count_and_is_of_this_replicas_samples) {
+  std::set<std::uint64_t> bad;
+  for (std::uint64_t i = 0; i < 150; ++i) bad.insert(2 * i);  // half of each rank's
+  auto feed =
+      (numbers{300, bad} | penstock::partition() | penstock::read({.bad = bad_samples::skip, .most_bad_share = 0.5}) |
+       penstock::batch(16) | penstock::transfer(penstock::cpu_device{}))
+          .start();
+  all_of(feed);
+  EXPECT_EQ(feed.faults().size(), 150u);
+
+  bad.clear();
+  for (std::uint64_t i = 0; i < 30; ++i) bad.insert(i);
+  const auto limited = [&](double share) {
+    auto one = (numbers{200, bad} |
+                penstock::partition({.shuffle = penstock::shuffle::none, .world = {.rank = 0, .size = 2}}) |
+                penstock::read({.readers = 0, .bad = bad_samples::skip, .most_bad_share = share}) |
+                penstock::batch({.global = 200}) | penstock::transfer(penstock::cpu_device{}))
+                   .start();
+    one.next();
+  };
+  EXPECT_NO_THROW(limited(0.30));
+  try {
+    limited(0.29);
+    FAIL() << "no error";
+  } catch (const penstock::error& caught) {
+    EXPECT_NE(std::string(caught.what()).find("replaces 29 of 100)"), std::string::npos) << caught.what();
+  }
+}
+
 TEST(bad_samples, a_batch_of_which_nothing_is_left_is_not_delivered) {
   std::set<std::uint64_t> bad;
   for (std::uint64_t i = 8; i < 16; ++i) bad.insert(i);
@@ -387,6 +456,260 @@ TEST(bad_samples, a_resume_begins_to_count_anew_and_a_batch_that_was_not_deliver
   for (auto& batch : feed.epoch(0)) EXPECT_GE(batch.size(), 7u);
   ASSERT_EQ(feed.faults().size(), 2u);
   EXPECT_EQ(feed.faults()[0].sample, 9u);
+}
+
+// ---- the list of bad samples
+
+/// A folder of its own, gone with the test.
+class folder {
+ public:
+  folder() : path_((std::filesystem::temp_directory_path() / "penstock-quarantine-XXXXXX").string()) {
+    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no temporary folder");
+  }
+  ~folder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
+  }
+
+ private:
+  std::string path_;
+};
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+std::string head_of(const std::string& list) { return list.substr(0, list.find('\n') + 1); }
+
+/// The same numbers, and how often those were tried that cannot be read.
+struct watched_numbers : numbers {
+  std::shared_ptr<std::atomic<int>> tried = std::make_shared<std::atomic<int>>(0);
+  void read(std::uint64_t index, const auto& to) const {
+    if (bad.contains(index)) ++*tried;
+    numbers::read(index, to);
+  }
+};
+struct watched_numbers_in_bulk : numbers_in_bulk {
+  std::shared_ptr<std::atomic<int>> tried = std::make_shared<std::atomic<int>>(0);
+  void read_range(
+      std::span<const std::uint64_t> indices,
+      const penstock::batch_view<penstock::schema<penstock::field<std::int64_t, 1>, penstock::field<std::int64_t>>>& to)
+      const {
+    for (const std::uint64_t index : indices) *tried += bad.contains(index) ? 1 : 0;
+    numbers_in_bulk::read_range(indices, to);
+  }
+};
+
+template <class Data>
+class quarantined : public testing::Test {};
+using watched_datasets = testing::Types<watched_numbers, watched_numbers_in_bulk>;
+TYPED_TEST_SUITE(quarantined, watched_datasets);
+
+TYPED_TEST(quarantined, listed_samples_are_not_tried_and_all_is_as_if_they_had_been) {
+  for (const bad_samples how : {bad_samples::skip, bad_samples::substitute}) {
+    const folder here;
+    const std::string path = here / "bad.csv";
+    const auto all_with = [&](int readers, const std::string& list, int& tried, std::vector<std::string>& told) {
+      TypeParam data{{103, {3, 4, 17, 50, 99}}};
+      auto feed = feed_of(data, {.readers = readers, .bad = how, .quarantine = list});
+      auto seen = all_of(feed, 0);
+      for (const auto& fault : feed.faults()) told.push_back(fault.where.text() + ": " + fault.problem);
+      const auto more = all_of(feed, 1);
+      seen.insert(seen.end(), more.begin(), more.end());
+      tried = *data.tried;
+      return seen;
+    };
+    int tried = 0;
+    std::vector<std::string> wanted_faults;
+    const auto wanted = all_with(2, "", tried, wanted_faults);
+    EXPECT_GE(tried, 10);
+    for (const int readers : {1, 0, 3}) {  // the first one writes the list
+      std::vector<std::string> told;
+      EXPECT_EQ(all_with(readers, path, tried, told), wanted) << readers << " readers";
+      EXPECT_EQ(told, wanted_faults);
+      if (readers == 1) {
+        EXPECT_GE(tried, 10);
+      } else {
+        EXPECT_EQ(tried, 0);
+      }
+    }
+    EXPECT_EQ(here.files(), 1u);
+    const std::string text = text_of(path);
+    EXPECT_EQ(head_of(text).substr(0, 43), "# penstock-quarantine 1 samples 103 fields ");
+    EXPECT_EQ(text.substr(head_of(text).size()),
+              "sample,path,position,problem\n"
+              "3,\"photo3.png\",\"row 7\",\"the file is cut\"\n"
+              "4,\"photo4.png\",\"row 7\",\"the file is cut\"\n"
+              "17,\"photo17.png\",\"row 7\",\"the file is cut\"\n"
+              "50,\"photo50.png\",\"row 7\",\"the file is cut\"\n"
+              "99,\"photo99.png\",\"row 7\",\"the file is cut\"\n");
+  }
+}
+
+TEST(quarantine, listed_samples_count_against_the_quota) {
+  const folder here;
+  const auto count = [&](const std::string& list) {
+    auto feed = feed_of(numbers{64, {3, 20, 21, 40}},
+                        {.readers = 2, .bad = bad_samples::skip, .most_bad = 3, .quarantine = list});
+    std::string problem;
+    try {
+      for (auto& batch : feed.epoch(0)) EXPECT_NE(batch.size(), 0u);
+    } catch (const penstock::error& caught) {
+      problem = caught.what();
+    }
+    return problem;
+  };
+  const std::string wanted = count("");
+  EXPECT_NE(wanted, "");
+  EXPECT_EQ(count(here / "bad.csv"), wanted);  // written although the feed ended with an error
+  EXPECT_NE(text_of(here / "bad.csv"), "");
+  EXPECT_EQ(count(here / "bad.csv"), wanted);
+}
+
+TEST(quarantine, is_written_at_an_epochs_end_and_at_the_feeds_and_only_when_there_is_something_new) {
+  const folder here;
+  const std::string path = here / "bad.csv";
+  {
+    auto feed = feed_of(numbers{32, {}}, {.bad = bad_samples::skip, .quarantine = path});
+    all_of(feed);
+  }
+  EXPECT_EQ(here.files(), 0u);
+  const auto work = numbers{32, {1, 30}} | penstock::partition({.shuffle = penstock::shuffle::none}) |
+                    penstock::read({.readers = 1, .bad = bad_samples::skip, .quarantine = path}) | penstock::batch(8) |
+                    penstock::transfer(penstock::cpu_device{});
+  const auto rows = [&] {
+    const std::string text = text_of(path);
+    return text.empty() ? 0 : std::ranges::count(text, '\n') - 2;
+  };
+  {
+    auto feed = work.start();
+    feed.next();
+    EXPECT_EQ(rows(), 0);
+  }
+  EXPECT_EQ(rows(), 1);  // at the feed's end
+  {
+    auto feed = work.start();
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      all_of(feed, static_cast<std::uint64_t>(epoch));
+      if (epoch == 0) {
+        EXPECT_EQ(rows(), 2);
+        write(path, head_of(text_of(path)) + "sample,path,position,problem\n9,,,mine\n");
+      }
+    }
+    EXPECT_EQ(rows(), 1);  // what is not new is not written
+  }
+  EXPECT_EQ(rows(), 1);
+  // What another has put there meanwhile stays.
+  auto other = work.start();
+  write(path, head_of(text_of(path)) + "sample,path,position,problem\n9,,,mine\n11,,,theirs\n");
+  all_of(other);
+  EXPECT_EQ(rows(), 4);
+}
+
+TEST(quarantine, a_person_may_have_edited_it) {
+  const folder here;
+  const std::string path = here / "bad.csv";
+  {
+    auto feed = feed_of(numbers{20, {1}}, {.bad = bad_samples::skip, .quarantine = path});
+    all_of(feed);
+  }
+  std::string head = head_of(text_of(path));
+  head.pop_back();
+  write(path, "\xEF\xBB\xBF" + head +
+                  ",,,\r\nsample,path,position,problem\r\n\r\n7,a \"b\".png,,\"two\nlines, and a "
+                  "\"\"\r\n\"\r\n2,x,y,z\r\n7,again,,\r\n5,,,last");
+  auto feed = feed_of(numbers{20, {}}, {.bad = bad_samples::skip, .quarantine = path});
+  all_of(feed);
+  std::vector<std::string> told;
+  for (const auto& fault : feed.faults())
+    told.push_back(std::to_string(fault.sample) + "|" + fault.where.path + "|" + fault.where.position + "|" +
+                   fault.problem);
+  std::ranges::sort(told);
+  EXPECT_EQ(told, (std::vector<std::string>{"2|x|y|z", "5|||last", "7|a \"b\".png||two\nlines, and a \"\r\n"}));
+}
+
+TEST(quarantine, another_datasets_list_and_a_damaged_one_are_refused_before_anything_starts) {
+  const folder here;
+  const std::string path = here / "bad.csv";
+  const auto start = [&](std::uint64_t count) {
+    auto feed = feed_of(numbers{count, {1}}, {.bad = bad_samples::skip, .quarantine = path});
+    all_of(feed);
+  };
+  start(20);
+  const std::string good = text_of(path);
+  const std::string head = head_of(good), names = "sample,path,position,problem\n";
+  const auto refused = [&](const std::string& text, const std::string& sentence) {
+    write(path, text);
+    try {
+      start(20);
+      ADD_FAILURE() << "no error, wanted: " << sentence;
+    } catch (const penstock::error& caught) {
+      EXPECT_EQ(std::string(caught.what()), path + ", " + sentence);
+    }
+    EXPECT_EQ(text_of(path), text);  // it stays as it was
+  };
+  const std::string first = "wanted \"# penstock-quarantine 1 samples N fields F\"";
+  refused("", "line 1: the file is of another kind, wanted a list of samples that begins \"# penstock-quarantine\"");
+  refused("a,b\n1,2\n",
+          "line 1: the file is of another kind, wanted a list of samples that begins \"# penstock-quarantine\"");
+  refused("# penstock-quarantine 2 samples 20 fields 1\n" + names, "line 1: found another head, " + first);
+  refused("# penstock-quarantine 1 samples 99999999999999999999 fields 1\n" + names,
+          "line 1: found another head, " + first);
+  refused("# penstock-quarantine 1 samples 21 fields 1\n" + names,
+          "line 1: the list is of a dataset of 21 samples, wanted one of 20");
+  refused("# penstock-quarantine 1 samples 20 fields 1\n" + names,
+          "line 1: the list is of a dataset with other fields");
+  refused(head, "line 2: the list ends here, wanted sample,path,position,problem");
+  refused(head + "sample,file,position,problem\n",
+          "line 2: found other names of columns, wanted sample,path,position,problem");
+  refused(good + "7,a,b\n", "line 4: found a row of 3 cells, wanted 4");
+  refused(good + "\n20,a,b,c\n", "line 5: found the sample \"20\", wanted a number below 20");
+  refused(good + "2,\"\n\n\",,\n-1,a,b,c\n", "line 7: found the sample \"-1\", wanted a number below 20");
+  refused(good + "7,a,b,\"c\n", "line 4: a quote is opened here and never closed");
+  refused(good + "7,\"a\"b,c,d\n", "line 4: found more after a closing quote, wanted a comma or the end of the line");
+  refused(good.substr(0, good.size() - 3), "line 3: a quote is opened here and never closed");
+}
+
+TEST(quarantine, a_list_that_cannot_be_written_and_one_without_a_use_are_refused_at_the_start) {
+  const folder here;
+  EXPECT_THROW(feed_of(numbers{20}, {.bad = bad_samples::skip, .quarantine = here / "none/bad.csv"}), penstock::error);
+  EXPECT_THROW(feed_of(numbers{20}, {.quarantine = here / "bad.csv"}), std::invalid_argument);
+  // What goes wrong later is told at the epoch's end.
+  std::filesystem::create_directory(here / "gone");
+  auto feed = feed_of(numbers{20, {3}}, {.readers = 1, .bad = bad_samples::skip, .quarantine = here / "gone/bad.csv"});
+  std::filesystem::remove(here / "gone");
+  EXPECT_THROW(all_of(feed), penstock::error);
+}
+
+TEST(quarantine, each_rank_keeps_its_own_list_and_takes_note_of_all) {
+  const folder here;
+  const std::string path = here / "bad.v1.csv";
+  const numbers data{36, {1, 12, 30}};
+  const auto run = [&](std::array<std::size_t, 2>& faults, const watched_numbers& from, std::uint64_t epoch) {
+    penstock::replicas(2, [&](auto& replica) {
+      auto feed = replica.start(from | penstock::partition({.seed = 4, .world = replica}) |
+                                penstock::read({.readers = 1, .bad = bad_samples::skip, .quarantine = path}) |
+                                penstock::batch({.global = 12}) | penstock::transfer(replica.device()));
+      std::array<double, 1> none{};
+      for (auto& batch : feed.epoch(epoch)) replica.all_reduce(batch, penstock::buffer(none, penstock::reduction::sum));
+      faults[replica.rank()] = feed.faults().size();
+    });
+  };
+  std::array<std::size_t, 2> faults{};
+  run(faults, {data}, 0);
+  EXPECT_EQ(faults[0] + faults[1], 3u);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    const std::string text = text_of(here / ("bad.v1.rank" + std::to_string(rank) + ".csv"));
+    EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(text, '\n')), faults[rank] == 0 ? 0 : faults[rank] + 2);
+  }
+  for (const std::uint64_t epoch : {1u, 2u, 3u, 4u}) {  // each time other samples are a rank's
+    const watched_numbers again{data};
+    run(faults, again, epoch);
+    EXPECT_EQ(faults[0] + faults[1], 3u);
+    EXPECT_EQ(*again.tried, 0);
+  }
 }
 
 TEST(bad_samples, a_stream_is_refused) {

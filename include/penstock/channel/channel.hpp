@@ -20,6 +20,7 @@
 #include <penstock/channel/record.hpp>
 #include <penstock/channel/ring.hpp>
 #include <penstock/channel/step_header.hpp>
+#include <penstock/channel/step_recorder.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/sample/error.hpp>
 
@@ -83,6 +84,15 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
 
   const Device& device() const noexcept { return device_; }
   const batch_layout<Schema>& layout() const noexcept { return layout_; }
+  /// While no reader is at work: what happens to steps from here on is written down.
+  void record_steps() {
+    if (recorder_) return;
+    const ring_shape& shape = turns.shape();
+    recorder_ = std::make_unique<detail::step_recorder<Device>>(device_, shape.host + shape.device, shape.ranges,
+                                                                shape.readers, work_view_);
+  }
+  /// Nothing unless steps are recorded.
+  detail::step_recorder<Device>* recorder() const noexcept { return recorder_.get(); }
   void set_drain_limit(std::chrono::nanoseconds limit) noexcept { drain_limit_ = limit; }
 
   // ---- readers
@@ -168,8 +178,12 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   void take_back(lease<Schema, Device>& batch) noexcept;
   /// Skips all that was begun; see `ring::restart`.
   std::uint64_t restart() {
-    return turns.restart([this](std::uint32_t slot) { slots_[slot].record.clear(); });
+    const std::uint64_t base = turns.restart([this](std::uint32_t slot) { slots_[slot].record.clear(); });
+    if (recorder_) recorder_->restart();
+    return base;
   }
+  /// Of a batch that is held: its step, counted over the feed's life.
+  std::uint64_t turn_of(const lease<Schema, Device>& batch) const noexcept { return leased_record(batch.index_).turn; }
   /// True once a copy or a fence failed in a way that leaves a buffer out of use for good.
   bool is_broken() const noexcept { return is_broken_.load(std::memory_order_acquire); }
   std::exception_ptr broken() {
@@ -209,11 +223,13 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   // Enqueues copies; called by whoever advances the ring's cursor, so never twice at a time.
   auto enqueue() noexcept {
     if constexpr (separate)
-      return [this](std::uint64_t, std::uint32_t from, std::uint32_t to) noexcept { copy(slots_[from], twins_[to]); };
+      return [this](std::uint64_t step, std::uint32_t from, std::uint32_t to) noexcept {
+        copy(step, slots_[from], twins_[to]);
+      };
     else
       return [](std::uint64_t, std::uint32_t, std::uint32_t) noexcept {};
   }
-  void copy(host_slot& from, device_twin& to) noexcept
+  void copy(std::uint64_t step, host_slot& from, device_twin& to) noexcept
     requires separate
   {
     std::swap(from.record, to.record);
@@ -230,11 +246,13 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
       const auto stream = copies_->view();
       device_.wait(stream, to.released);
       to.received = false;
+      if (recorder_) recorder_->copy_begins(step, stream);
       device_.copy_to_device(to.memory.data(), from.memory.data(), from.front + layout_.bytes_of(rows), stream);
       enqueued = true;
       device_.record(from.copied, stream);
       from.fenced.store(true, std::memory_order_relaxed);
       enqueued = false;
+      if (recorder_) recorder_->copy_ends(step, stream);
       device_.record(to.ready, stream);
     } catch (...) {
       provenance where;
@@ -285,6 +303,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
       device_twin& back = twins_[index];
       try {
         if constexpr (requires { device_.check_not_captured(work_view_); }) device_.check_not_captured(work_view_);
+        if (recorder_) recorder_->let_go(back.record.turn);
         for (auto& stream : back.streams) {
           if (!stream) break;
           device_.record(back.other, *stream);
@@ -300,6 +319,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
         back.release_failure = std::current_exception();
       }
     } else {
+      if (recorder_) recorder_->let_go(slots_[index].record.turn);
       slots_[index].record.clear();
     }
   }
@@ -371,6 +391,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   std::vector<device_twin> twins_;
   std::array<std::size_t, Schema::size> small_offset_{};
   step_scalars scalars_;
+  std::unique_ptr<detail::step_recorder<Device>> recorder_;
   std::uint32_t settlers_ = 1;
   std::atomic<std::uint32_t> settled_{0};
   std::atomic<bool> settling_{false};

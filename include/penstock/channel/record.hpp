@@ -55,6 +55,7 @@ struct alignas(64) batch_record {
   std::vector<std::uint32_t> range_rows;           // real rows that each range brought
   step_failure failure;
   std::vector<sample_fault> faults;  // samples that were left out or replaced, by row
+  std::uint64_t turn = 0;            // the step, counted over the feed's life
 
   /// Before it is used again.
   void clear() noexcept {

@@ -25,8 +25,8 @@ class cuda_event_view {
   cudaEvent_t event_;
 };
 
-/// A point in a stream, without timing. Move-only; may be recorded again and again, on streams of the device that made
-/// it. Made by `cuda_device::make_event`.
+/// A point in a stream, without timing unless made by `make_timing_event`. Move-only; may be recorded again and again,
+/// on streams of the device that made it. Made by `cuda_device`.
 class cuda_event {
  public:
   cuda_event(cuda_event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
@@ -42,8 +42,8 @@ class cuda_event {
 
  private:
   friend class cuda_device;
-  cuda_event() {
-    detail::cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  explicit cuda_event(unsigned flags) {
+    detail::cuda_check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
   }
 
   cudaEvent_t event_ = nullptr;

@@ -14,6 +14,7 @@
 
 #include <penstock/sample/error.hpp>
 #include <penstock/sample/fault.hpp>
+#include <penstock/sample/step_record.hpp>
 
 namespace penstock {
 
@@ -81,6 +82,10 @@ concept hears_error = requires(Observer& observer, const error_event& event) { o
 template <class Observer>
 concept hears_end = requires(Observer& observer, const run_end& event) { observer.on_end(event); };
 template <class Observer>
+concept hears_step = requires(Observer& observer, const step_record& event) { observer.on_step(event); };
+template <class Observer>
+concept hears_stage = requires(Observer& observer, const stage_event& event) { observer.on_stage(event); };
+template <class Observer>
 concept called_with_batch = requires(Observer& observer, const batch_event& event) { observer(event); };
 
 /// A member of the right name that cannot be called with its event would never be heard: no silent miss.
@@ -92,14 +97,19 @@ constexpr bool hooks_fit<Observer> = (hears_begin<Observer> || !requires { &Obse
                                      (hears_batch<Observer> || !requires { &Observer::on_batch; }) &&
                                      (hears_metric<Observer> || !requires { &Observer::on_metric; }) &&
                                      (hears_epoch<Observer> || !requires { &Observer::on_epoch; }) &&
+                                     (hears_step<Observer> || !requires { &Observer::on_step; }) &&
+                                     (hears_stage<Observer> || !requires { &Observer::on_stage; }) &&
                                      (hears_error<Observer> || !requires { &Observer::on_error; }) &&
                                      (hears_end<Observer> || !requires { &Observer::on_end; });
 
 }  // namespace detail
 
 /// Listens to a feed or a run. Any type with at least one of `on_begin(const run_begin&)`, `on_batch(const
-/// batch_event&)`, `on_metric(const metric_event&)`, `on_epoch(const epoch_event&)`, `on_error(const error_event&)` and
-/// `on_end(const run_end&)`; or a callable that takes a `const batch_event&`.
+/// batch_event&)`, `on_metric(const metric_event&)`, `on_epoch(const epoch_event&)`, `on_step(const step_record&)`,
+/// `on_error(const error_event&)` and `on_end(const run_end&)`; or a callable that takes a `const batch_event&`.
+///
+/// A feed looks at clocks for each step only if one of its observers has `on_step` or `on_stage`, as ledger and trace.
+/// `on_stage(const stage_event&)` alone is called by the threads that work, by several at once; it throws nothing.
 ///
 /// All events of a feed come one after another on the thread that consumes it; views in an event are valid during the
 /// call. An observer may throw: the exception reaches whoever called the feed, who then gets no batch. One of one's
@@ -119,6 +129,7 @@ concept observer =
     detail::hears_begin<std::remove_reference_t<Observer>> || detail::hears_batch<std::remove_reference_t<Observer>> ||
     detail::hears_metric<std::remove_reference_t<Observer>> || detail::hears_epoch<std::remove_reference_t<Observer>> ||
     detail::hears_error<std::remove_reference_t<Observer>> || detail::hears_end<std::remove_reference_t<Observer>> ||
+    detail::hears_step<std::remove_reference_t<Observer>> || detail::hears_stage<std::remove_reference_t<Observer>> ||
     detail::called_with_batch<std::remove_reference_t<Observer>>;
 
 /// Observers of any types, in the order in which they were added. An empty list owns nothing and `notify` does nothing;
@@ -130,22 +141,29 @@ class observer_list {
   void add(Observer&& observer) {
     static_assert(
         detail::hooks_fit<std::remove_reference_t<Observer>>,
-        "penstock: an observer's on_begin, on_batch, on_metric, on_epoch, on_error or on_end cannot be called "
-        "with a const reference to its event: run_begin, batch_event, metric_event, epoch_event, error_event, "
-        "run_end");
+        "penstock: an observer's on_begin, on_batch, on_metric, on_epoch, on_step, on_stage, on_error or on_end cannot "
+        "be called with a const reference to its event: run_begin, batch_event, metric_event, epoch_event, "
+        "step_record, stage_event, error_event, run_end");
     using held = std::conditional_t<std::is_lvalue_reference_v<Observer>, Observer, std::remove_const_t<Observer>>;
     auto* last = &first_;
     while (*last) last = &(*last)->next;
     last->reset(new model<held>(std::forward<Observer>(observer)));
+    hears_steps_ |= detail::hears_step<std::remove_reference_t<Observer>>;
+    hears_stages_ |= detail::hears_stage<std::remove_reference_t<Observer>>;
   }
 
   bool empty() const noexcept { return !first_; }
+  bool hears_steps() const noexcept { return hears_steps_; }
+  bool hears_stages() const noexcept { return hears_stages_; }
 
   /// Calls every observer that has the hook. The first that throws ends the round; its exception leaves.
   void notify(const run_begin& event) const { each(event); }
   void notify(const batch_event& event) const { each(event); }
   void notify(const metric_event& event) const { each(event); }
   void notify(const epoch_event& event) const { each(event); }
+  void notify(const step_record& event) const { each(event); }
+  /// From any thread, while none is added.
+  void notify(const stage_event& event) const noexcept { each(event); }
 
   /// Calls all. What they throw is dropped, as the error that they are told of must arrive.
   void notify(const error_event& event) const noexcept {
@@ -177,6 +195,8 @@ class observer_list {
     virtual void tell(const batch_event& event) = 0;
     virtual void tell(const metric_event& event) = 0;
     virtual void tell(const epoch_event& event) = 0;
+    virtual void tell(const step_record& event) = 0;
+    virtual void tell(const stage_event& event) = 0;
     virtual void tell(const error_event& event) = 0;
     virtual void tell(const run_end& event) = 0;
 
@@ -207,6 +227,12 @@ class observer_list {
     void tell([[maybe_unused]] const epoch_event& event) override {
       if constexpr (detail::hears_epoch<type>) held.on_epoch(event);
     }
+    void tell([[maybe_unused]] const step_record& event) override {
+      if constexpr (detail::hears_step<type>) held.on_step(event);
+    }
+    void tell([[maybe_unused]] const stage_event& event) override {
+      if constexpr (detail::hears_stage<type>) held.on_stage(event);
+    }
     void tell([[maybe_unused]] const error_event& event) override {
       if constexpr (detail::hears_error<type>) held.on_error(event);
     }
@@ -222,6 +248,8 @@ class observer_list {
     for (erased* one = first_.get(); one != nullptr; one = one->next.get()) one->tell(event);
   }
 
+  bool hears_steps_ = false;
+  bool hears_stages_ = false;
   std::unique_ptr<erased> first_;  // a list, which compiles in less time than a vector
 };
 

@@ -25,6 +25,12 @@ class audience {
     observers_.add(std::forward<Observer>(observer));
   }
   bool empty() const noexcept { return observers_.empty(); }
+  bool hears_steps() const noexcept { return observers_.hears_steps() || observers_.hears_stages(); }
+  bool hears_stages() const noexcept { return observers_.hears_stages(); }
+  void step(const step_record& event) const { observers_.notify(event); }
+  static void stage(const void* whom, const stage_event& event) noexcept {
+    static_cast<const audience*>(whom)->observers_.notify(event);
+  }
   void describe_as(std::string text) { description_ = std::move(text); }
 
   /// The first time also that the run begins.
@@ -53,6 +59,7 @@ class audience {
   void error(std::string_view message, const provenance& where) noexcept {
     observers_.notify(error_event{message, where});
   }
+  bool ended() const noexcept { return finished_; }
   /// Only the first time, and only if there was a beginning.
   void run_ends(std::string_view reason) {
     if (std::exchange(finished_, true) || !begun_) return;

@@ -15,6 +15,7 @@
 
 #include <penstock/channel/layout.hpp>
 #include <penstock/dataset/dataset.hpp>
+#include <penstock/dataset/quarantine.hpp>
 #include <penstock/device/cpu.hpp>
 #include <penstock/schedule/source.hpp>
 #include <penstock/stage/batch.hpp>
@@ -86,13 +87,14 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
 
  public:
   dataset_source(std::shared_ptr<Dataset> dataset, Plan plan, std::uint64_t seed, Transform transform, Collate collate,
-                 bad_samples bad)
+                 bad_samples bad, std::shared_ptr<const quarantine> listed)
       : dataset_(std::move(dataset)),
         plan_(std::move(plan)),
         seed_(seed),
         transform_(std::move(transform)),
         collate_(std::move(collate)),
-        bad_(bad) {}
+        bad_(bad),
+        listed_(std::move(listed)) {}
 
   std::uint64_t positions() const override { return plan_.size(); }
   bool leaves_out() const override { return bad_ == bad_samples::skip; }
@@ -184,9 +186,10 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   std::size_t read_all(Reader& reader, state& own, const fill_request<stored>& request, const range_context& context) {
     if (bad_ == bad_samples::fail) return read(reader, own, request, context);
     using schema = schema_of<Dataset>;
+    const bool any_listed = listed_ && listed_->lists_any(request.indices);
     if constexpr (direct && (reads_in_bulk<Reader, schema> || reads_in_bulk_with_context<Reader, schema>)) {
       try {
-        return read(reader, own, request, context);
+        if (!any_listed) return read(reader, own, request, context);
       } catch (...) {
         // Which sample it was shows when they are read one by one.
       }
@@ -198,6 +201,7 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
       one.indices = request.indices.subspan(row, 1);
       one.to = rows_of(request.to, row, 1);
       try {
+        if (any_listed) refuse_listed(one.indices[0]);
         if (read(reader, own, one, context) == 0) return row;
       } catch (const std::bad_alloc&) {
         throw;
@@ -206,6 +210,11 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
       }
     }
     return request.indices.size();
+  }
+
+  /// A sample that is known to be bad fails at once, as it did then.
+  [[gnu::noinline, gnu::cold]] void refuse_listed(std::uint64_t sample) const {
+    if (const sample_fault* const row = listed_->find(sample)) throw error(row->problem, row->where);
   }
 
   /// Called in a handler: leaves the row's sample out, or reads another in its place. False if that cannot be read
@@ -234,7 +243,7 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
       other.first = random.below(plan_.size());
       plan_.order(seed_, one.epoch, other.first, one.indices);
       check_indices(other);
-      if (index == fault.sample) continue;
+      if (index == fault.sample || (listed_ && listed_->find(index) != nullptr)) continue;
       try {
         if (read(reader, own, one, context) == 0) return give_up(one, fault.sample);
         fault.substitute = index;
@@ -303,6 +312,7 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   Transform transform_;
   Collate collate_;
   bad_samples bad_;
+  std::shared_ptr<const quarantine> listed_;  // or null
   std::mutex serial_;
 };
 

@@ -102,6 +102,16 @@ inline std::string describe_readers(const read_options& options, bool in_full = 
   return out;
 }
 
+/// ", leaves out 100 bad samples an epoch at most"
+inline std::string describe_bad(const read_options& options, std::uint64_t unless_given) {
+  std::string out = options.bad == bad_samples::skip ? ", leaves out " : ", replaces ";
+  if (options.most_bad || !options.most_bad_share)
+    out += concat(options.most_bad.value_or(unless_given), " bad samples ");
+  if (options.most_bad_share)
+    out += concat(options.most_bad ? "and " : "bad samples, ", 100 * *options.most_bad_share, " % ");
+  return out + "an epoch at most";
+}
+
 inline std::string_view describe_last(last_batch last) {
   switch (last) {
     case last_batch::drop: return "last one dropped if short";
@@ -167,8 +177,7 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
             const bool transformed = !std::same_as<decltype(stage.transform), no_transform>;
             std::string does = transformed ? "reads in place, transforms" : "reads in place";
             if (stage.options.bad != bad_samples::fail)
-              does += concat(stage.options.bad == bad_samples::skip ? ", leaves out " : ", replaces ",
-                             stage.options.most_bad, " bad samples an epoch at most");
+              does += detail::describe_bad(stage.options, stage_type::default_most_bad);
             rows.push_back({"read", readers, does, concat("samples (", sample, ")")});
           } else if constexpr (stage_type::kind == stage_kind::batch) {
             const std::size_t capacity = stage.capacity(world_size);

@@ -107,6 +107,8 @@ class engine final : public reader_client {
   void work(std::uint32_t reader) noexcept override {
     auto& turns = to_->turns;
     reader_slot& own = readers_[reader];
+    if (to_->recorder() != nullptr) [[unlikely]]
+      return work_recorded(own, reader);
     to_->prefetch_after(own.held);
     if (fill(own, own.held) && turns.arrive(own.held)) {
       finish(own.held);
@@ -120,8 +122,9 @@ class engine final : public reader_client {
   bool read_now(lease<Schema, Device>& out) {
     reader_slot& own = readers_[0];
     if (!to_->turns.take_and_receive(own.held)) return false;
-    const bool filled = fill(own, own.held);
+    const bool filled = to_->recorder() != nullptr ? fill_recorded(own, 0) : fill(own, own.held);
     finish(own.held);
+    if (auto* const recorder = to_->recorder()) recorder->filled(own.held.step);
     out = to_->receive(own.held);
     if (!filled) throw error("the feed was begun anew by what it reads from");
     return true;
@@ -163,6 +166,29 @@ class engine final : public reader_client {
     epoch_cursor steps;
   };
 
+  [[gnu::noinline]] bool fill_recorded(reader_slot& own, std::uint32_t reader) noexcept {
+    auto& recorder = *to_->recorder();
+    const ticket& held = own.held;
+    recorder.mark(stage_event::stage::read, true, held.step, reader);
+    read_span span;
+    span.reader = reader;
+    span.when.begin = recorder.now();
+    const bool filled = fill(own, held);
+    span.when.end = recorder.now();
+    span.samples = to_->record(held.slot).range_rows[held.range];
+    recorder.mark(stage_event::stage::read, false, held.step, reader);
+    recorder.read(held.step, held.range, span);
+    return filled;
+  }
+  [[gnu::noinline]] void work_recorded(reader_slot& own, std::uint32_t reader) noexcept {
+    if (fill_recorded(own, reader) && to_->turns.arrive(own.held)) {
+      finish(own.held);
+      to_->recorder()->filled(own.held.step);
+      to_->publish(own.held);
+    }
+    to_->turns.leave(reader);
+  }
+
   static constexpr std::size_t least(std::size_t a, std::size_t b) noexcept { return a < b ? a : b; }
 
   // False if the range was given up: the feed is parked, and its ticket void.
@@ -170,6 +196,7 @@ class engine final : public reader_client {
     auto& record = to_->record(held.slot);
     auto& request = own.request;
     std::size_t wanted = share_;
+    if (held.range == 0) record.turn = held.step;
     if (streams_) {
       if (held.range == 0) note(record.info, map_.first_epoch(), held.step - map_.base(), {});
     } else {

@@ -17,6 +17,8 @@ class feed_control {
   /// The epoch ends before its next batch, and the feed stands where `state` says.
   virtual void cut(const feed_state& state) noexcept = 0;
   virtual void request_stop() noexcept = 0;
+  /// The batch that was given last is being reduced over the ranks, or no longer.
+  virtual void reduces(bool begins) noexcept = 0;
   /// The partner is no more.
   virtual void go_alone() noexcept = 0;
 

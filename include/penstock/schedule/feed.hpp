@@ -226,7 +226,7 @@ class feed {
   /// Readers do not read past the end of epoch `number`.
   void set_last_epoch(std::uint64_t number) { core_->set_last_epoch(number); }
   /// Tells observers how it ended; without it the destructor says "done", "stopped" or "error".
-  void finish(std::string_view reason) { core_->listeners().run_ends(reason); }
+  void finish(std::string_view reason) { core_->finish(reason); }
 
  private:
   struct stopper {

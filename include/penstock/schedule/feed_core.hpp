@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/dataset/quarantine.hpp>
 #include <penstock/schedule/audience.hpp>
 #include <penstock/schedule/engine.hpp>
 #include <penstock/schedule/epoch_partner.hpp>
@@ -25,8 +26,17 @@ struct feed_limits {
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds first_timeout{};
   bool next_epoch = true;
-  std::uint64_t most_bad = 0;  // samples of an epoch that may be left out or replaced
-  bool drop_short = false;     // streams: the last batch, if it is incomplete
+  std::optional<std::uint64_t> most_bad;   // samples of an epoch that may be left out or replaced
+  std::optional<double> most_bad_share{};  // the same, of `samples`
+  std::uint64_t samples = 0;               // of this replica in a whole epoch
+  std::shared_ptr<quarantine> listed{};    // where samples that cannot be read are listed, or null
+  bool drop_short = false;                 // streams: the last batch, if it is incomplete
+
+  /// `most_bad_share` in samples. What is a whole number in decimals, such as 0.29 of 100, is that number.
+  std::uint64_t most_bad_of_share() const {
+    const double exact = *most_bad_share * static_cast<double>(samples);
+    return static_cast<std::uint64_t>(exact + exact * 1e-12);
+  }
 };
 
 /// The consumer's side of a feed. One thread at a time; `request_stop` may come from any.
@@ -70,6 +80,9 @@ class feed_core final : public feed_control {
   /// Whose replicas the epochs are to be in step with. Each tells the other of its end.
   void keep_in_step_with(epoch_partner& partner) noexcept { partner_ = &partner; }
   void go_alone() noexcept override { partner_ = nullptr; }
+  void reduces(bool begins) noexcept override {
+    if (auto* const recorder = engine_->to().recorder()) recorder->reduces(begins);
+  }
   void cut(const feed_state& state) noexcept override {
     cut_ = true;
     state_ = state;
@@ -148,6 +161,12 @@ class feed_core final : public feed_control {
     engine_->to().turns.consumer.notify();
   }
 
+  /// Observers are told of the end, once, after the last steps that ended whole.
+  void finish(std::string_view reason) {
+    if (!listeners_.ended()) tell_steps(reason != "error");
+    listeners_.run_ends(reason);
+  }
+
   /// Ends everything; what is held by leases and by stuck readers stays.
   void shut() noexcept {
     if (std::exchange(shut_, true)) return;
@@ -168,9 +187,15 @@ class feed_core final : public feed_control {
     }
     if (quiet) engine_->to().restart();
     try {
-      listeners_.run_ends(failure_ ? "error" : stopped() ? "stopped" : "done");
+      finish(failure_ ? "error" : stopped() ? "stopped" : "done");
     } catch (...) {
       // A destructor cannot pass on what an observer throws; run() asks before.
+    }
+    if (auto* const recorder = engine_->to().recorder()) recorder->tell_nobody();
+    try {
+      // Where the epoch's end could not: an observer threw, or there was no room on the disk.
+      if (limits_.listed) limits_.listed->write();
+    } catch (...) {
     }
     engine_->to().abandon();
   }
@@ -191,9 +216,15 @@ class feed_core final : public feed_control {
     const bool watched = !listeners_.empty();
     const std::size_t faults_before = faults_.size();
     const auto asked = watched ? clock::now() : clock::time_point{};
+    auto* const recorder = engine_->to().recorder();
+    const std::chrono::nanoseconds recorded_from = recorder != nullptr ? recorder->now() : std::chrono::nanoseconds{};
     bool received = false;
     try {
+      if (recorder != nullptr) tell_steps(false);
       received = receive();
+      if (received && recorder != nullptr)
+        recorder->received(engine_->to().turn_of(current_), recorded_from, current_.info(),
+                           engine_->to().layout().bytes_of(current_.rows()));
       if (received && !current_.faults().empty()) count_faults();
     } catch (...) {
       let_go();
@@ -267,12 +298,32 @@ class feed_core final : public feed_control {
                *last_epoch_ - epoch < unbounded / engine_->map().steps_per_epoch())
         limit = engine_->map().end_of(*last_epoch_);
     }
+    if (!in_place && listeners_.hears_steps()) record_steps();
     turns.open(limit);
     running_ = true;
     in_epoch_ = true;
     cut_ = false;
     if (partner_ != nullptr) partner_->epoch_begins(epoch, !engine_->is_stream(), steps_left_);
     tell_begin();
+  }
+
+  void record_steps() {
+    engine_->to().record_steps();
+    if (listeners_.hears_stages()) engine_->to().recorder()->tell_stages(&audience::stage, &listeners_);
+  }
+  // Those that are over; at the end of all those that were begun, too, whose work on the device is waited for.
+  void tell_steps(bool all) {
+    auto* const recorder = engine_->to().recorder();
+    if (recorder == nullptr) return;
+    const auto tell = [this](const step_record& one) { listeners_.step(one); };
+    if constexpr (separate_device<Device>) {
+      const auto deadline = deadline_after(limits_.timeout);
+      recorder->collect(tell, [&](const auto& event) {
+        return all && engine_->to().device().wait(event, [] { return false; }, deadline) == wait_result::complete;
+      });
+    } else {
+      recorder->collect(tell);
+    }
   }
 
   void stay_out(std::uint64_t epoch, std::uint64_t position) {
@@ -347,14 +398,21 @@ class feed_core final : public feed_control {
   }
   // On the consumer's side, so that it is the same step for any number of readers.
   [[gnu::noinline, gnu::cold]] void count_faults() {
+    if (limits_.listed)
+      for (const sample_fault& one : current_.faults()) limits_.listed->add(one);
     for (const sample_fault& one : current_.faults()) {
-      if (faults_.size() == limits_.most_bad)
-        throw error(
-            concat(one.problem, " (this epoch's sample number ", faults_.size() + 1,
-                   " that cannot be read; read_options::most_bad leaves out or replaces ", limits_.most_bad, ')'),
-            one.where);
+      if (limits_.most_bad && faults_.size() == *limits_.most_bad)
+        throw_too_many(one, concat("most_bad leaves out or replaces ", *limits_.most_bad));
+      if (limits_.most_bad_share && faults_.size() == limits_.most_bad_of_share())
+        throw_too_many(one, concat("most_bad_share of ", *limits_.most_bad_share, " leaves out or replaces ",
+                                   limits_.most_bad_of_share(), " of ", limits_.samples));
       faults_.push_back(one);
     }
+  }
+  [[noreturn]] void throw_too_many(const sample_fault& one, const std::string& limit) const {
+    throw error(concat(one.problem, " (this epoch's sample number ", faults_.size() + 1,
+                       " that cannot be read; read_options::", limit, ')'),
+                one.where);
   }
   // The first batch waits for the last reader to have its state, so that nothing is allocated after it. Readers that
   // are shared may be busy elsewhere and get theirs when they come.
@@ -489,7 +547,9 @@ class feed_core final : public feed_control {
     in_epoch_ = false;
     if (early) interrupt();
     if (partner_ != nullptr) partner_->epoch_ends(early);
+    tell_steps(false);
     listeners_.epoch_ends(faults_);
+    if (limits_.listed) limits_.listed->write();
   }
 
   void tell_begin() {

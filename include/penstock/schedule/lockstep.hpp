@@ -108,6 +108,7 @@ class lockstep final : public epoch_partner {
   step_result step(const batch_info& info, const step_options& options, std::span<const reduce_buffer> buffers,
                    stream_view on) {
     if (!begin_step(info)) return {};
+    const reducing told(control_);
     if (!Communicator::immediate && last_step_ == info.step)
       throw error(
           "replica: a second all_reduce in a step, which a communicator whose words come back later cannot have, as "
@@ -123,6 +124,7 @@ class lockstep final : public epoch_partner {
   void begin_early(const batch_info& info, const step_options& options, std::span<const reduce_buffer> buffers,
                    stream_view on) {
     if (!begin_step(info)) return;
+    const reducing told(control_);
     // Before the first exchange of a step, as who joins does.
     if (early_ == 0) judged_early_ = {};
     if (begun_ - judged_ > lag_) judged_early_ = judge_next();
@@ -322,6 +324,22 @@ class lockstep final : public epoch_partner {
                   where());
   }
   // False if the loop has ended already, and this is the rest of its last turn.
+  /// The feed is told how long its batch is being reduced.
+  class reducing {
+   public:
+    explicit reducing(feed_control* whom) noexcept : whom_(whom) {
+      if (whom_ != nullptr) whom_->reduces(true);
+    }
+    reducing(const reducing&) = delete;
+    reducing& operator=(const reducing&) = delete;
+    ~reducing() {
+      if (whom_ != nullptr) whom_->reduces(false);
+    }
+
+   private:
+    feed_control* whom_;
+  };
+
   bool begin_step(const batch_info& info) {
     check_usable();
     if (control_ == nullptr)

@@ -10,6 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/dataset/quarantine.hpp>
+#include <penstock/sample/fingerprint.hpp>
 #include <penstock/schedule/dataset_source.hpp>
 #include <penstock/schedule/feed.hpp>
 #include <penstock/schedule/stream_source.hpp>
@@ -60,6 +62,14 @@ template <class Factory, class Plan, class Transform, class Collate>
 struct source_of<const stream_dataset<Factory>, Plan, Transform, Collate>
     : source_of<stream_dataset<Factory>, Plan, Transform, Collate> {};
 
+/// The list of samples that could not be read, as the file at `path` has it.
+template <class Dataset>
+std::shared_ptr<quarantine> list_of(const Dataset& dataset, const std::string& path, world where) {
+  const auto samples = static_cast<std::uint64_t>(dataset.size());
+  return share<quarantine>(path, where.rank, where.size,
+                           quarantine_of{samples, fingerprint_of(samples, dataset.schema())});
+}
+
 /// The feed of a pipeline that reaches transfer.
 template <class Dataset, class Partition, class Read, class Batch, class Transfer, class... Rest>
 struct feed_maker {
@@ -81,6 +91,7 @@ struct feed_maker {
     const std::size_t capacity = batch.capacity(where.size);
 
     std::shared_ptr<source_type> from;
+    std::shared_ptr<quarantine> listed;
     schema_type schema;
     if constexpr (streams) {
       const shuffle how = partition.options.shuffle;
@@ -95,8 +106,9 @@ struct feed_maker {
     } else {
       if (!Partition::plan_is_given && partition.options.shuffle.is_window())
         reject_option("partition", "shuffle", "window", "shuffle::full, blocks(n) or none: a window is for streams");
+      if (!read.options.quarantine.empty()) listed = list_of(*dataset, read.options.quarantine, where);
       from = share<source_type>(dataset, partition.plan_for(dataset->size()), partition.options.seed, read.transform,
-                                batch.collate, read.options.bad);
+                                batch.collate, read.options.bad, listed);
       schema = collation<std::remove_const_t<Dataset>, decltype(Batch::collate)>::stored(*dataset, batch.collate);
     }
 
@@ -133,6 +145,13 @@ struct feed_maker {
     limits.first_timeout = read.first_timeout();
     limits.next_epoch = read.options.next_epoch;
     limits.most_bad = read.options.most_bad;
+    if (read.options.most_bad_share) {
+      limits.most_bad_share = *read.options.most_bad_share;
+      limits.samples = streams ? 0 : steps.samples(where);
+    } else if (!limits.most_bad) {
+      limits.most_bad = Read::default_most_bad;
+    }
+    limits.listed = std::move(listed);
     limits.drop_short = batch.options.last == last_batch::drop;
     return feed_type(share<feed_core<schema_type, device_type>>(std::move(shared), std::move(pool), own_pool, limits,
                                                                 partition.options.seed, fingerprint));

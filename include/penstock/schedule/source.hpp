@@ -10,6 +10,7 @@
 #include <penstock/channel/gate.hpp>
 #include <penstock/dataset/dataset.hpp>
 #include <penstock/sample/fault.hpp>
+#include <penstock/sample/fingerprint.hpp>
 #include <penstock/sample/schema.hpp>
 #include <penstock/stage/plan.hpp>
 
@@ -86,12 +87,5 @@ class source {
   /// Tells a dataset and its order from another.
   virtual std::uint64_t fingerprint() const { return 0; }
 };
-
-/// FNV-1a over the eight bytes of each number: a fingerprint is to catch mistakes, not attacks.
-inline std::uint64_t mix(std::uint64_t hash, std::uint64_t number) {
-  for (int i = 0; i < 8; ++i) hash = (hash ^ (number >> (8 * i) & 0xFF)) * 0x100000001B3u;
-  return hash;
-}
-inline constexpr std::uint64_t mix_start = 0xCBF29CE484222325u;
 
 }  // namespace penstock::detail

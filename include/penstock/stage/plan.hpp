@@ -204,6 +204,11 @@ struct step_shape {
     const position_range all = step(k);
     return rank_share(all.first, all.count, where);
   }
+  /// What the given rank reads in all steps.
+  constexpr std::uint64_t samples(world where) const noexcept {
+    const std::uint64_t n = steps();
+    return n == 0 ? 0 : (n - 1) * step(0, where).count + step(n - 1, where).count;
+  }
 };
 
 }  // namespace penstock

@@ -42,8 +42,17 @@ struct read_options {
   /// faults of a sample.
   bad_samples bad = bad_samples::fail;
   /// How many may be left out or replaced in an epoch, of this replica's samples and since the last resume; one more is
-  /// the error of its batch. Each patch of a bad image counts.
-  std::uint64_t most_bad = 100;
+  /// the error of its batch. Each patch of a bad image counts. 100, unless this or `most_bad_share` is given.
+  std::optional<std::uint64_t> most_bad{};
+  /// The same as a share, 0 to 1, of this replica's samples of a whole epoch, rounded down. Where both are given both
+  /// hold.
+  std::optional<double> most_bad_share{};
+  /// A CSV file of the samples that could not be read: sample, path, position, problem. Those that it lists when the
+  /// feed begins are not tried, and are faults at once, which count as others do: results are the same with the list
+  /// and without. What is found is added at an epoch's end and at the feed's, the file being replaced whole. A list of
+  /// a dataset of another size or of other fields is refused. Of several ranks each keeps its own, "bad.rank1.csv" for
+  /// "bad.csv", and takes note of all of them. Delete a row, or the file, for a sample to be tried again.
+  std::string quarantine{};
 };
 
 /// Marks the absence of a transform.
@@ -54,6 +63,7 @@ template <class Transform = no_transform>
 struct read_stage {
   static constexpr stage_kind kind = stage_kind::read;
   static constexpr std::chrono::nanoseconds default_timeout = std::chrono::minutes(10);
+  static constexpr std::uint64_t default_most_bad = 100;
 
   read_options options;
   Transform transform;
@@ -66,6 +76,11 @@ struct read_stage {
       detail::reject_option("read", "readers", std::to_string(options.readers), "0 to 256");
     check("timeout", options.timeout);
     check("first_timeout", options.first_timeout);
+    if (options.most_bad_share && !(*options.most_bad_share >= 0 && *options.most_bad_share <= 1))
+      detail::reject_option("read", "most_bad_share", std::to_string(*options.most_bad_share), "0 to 1");
+    if (!options.quarantine.empty() && options.bad == bad_samples::fail)
+      detail::reject_option("read", "quarantine", '"' + options.quarantine + '"',
+                            "none, as bad is fail: the first sample that cannot be read ends the run");
     if (!options.cpus.empty() && options.shared)
       detail::reject_option("read", "cpus", options.cpus.text(),
                             "none, as the readers are a shared pool's: reader_pool::make(readers, {.cpus = ...})");
