@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include <penstock/dataset/stream.hpp>
 #include <penstock/schedule/dataset_source.hpp>
+#include <penstock/schedule/shuffle_window.hpp>
 #include <penstock/schedule/source.hpp>
 
 namespace penstock::detail {
@@ -32,10 +34,9 @@ class stream_source final : public source<typename Stream::schema_type> {
                 Transform transform)
       : stream_(std::move(stream)), seed_(seed), window_size_(window), world_(where), transform_(std::move(transform)) {
     window_.reserve(static_cast<std::size_t>(window));
-    open_range(0);
-    if (*at_ == std::ranges::end(*range_))
-      throw error("the stream is empty: it has no first sample to take the fields' shapes from");
-    first_.emplace(**at_);
+    open(here_, 0, 0);
+    if (here_.at_end()) throw error("the stream is empty: it has no first sample to take the fields' shapes from");
+    first_.emplace(*here_.at());
     schema_ = schema_for(std::as_const(*first_));
     fresh_ = true;
   }
@@ -52,14 +53,16 @@ class stream_source final : public source<typename Stream::schema_type> {
     told_.reset();
     if (stop_.stop_requested()) stop_ = {};
     told_.emplace(stop, forward{stop_});
-    // The range that was opened for its first sample serves the first epoch, if that is begun at its beginning.
-    if (!(std::exchange(fresh_, false) && epoch == 0)) open_range(epoch);
+    const bool opened = std::exchange(fresh_, false) && epoch == 0;
     epoch_ = epoch;
     window_.clear();
     drawn_ = 0;
     random_.emplace(seed_, epoch, 0, random_domain::plan);
     failed_ = false;
     turn_.store(base, std::memory_order_release);
+    if (position != 0 && begins_anywhere) return go_to((position - 1) * world_.size + world_.rank + 1);
+    // The range that was opened for its first sample serves the first epoch, if that is begun at its beginning.
+    if (!opened) open(here_, epoch, 0);
     for (std::uint64_t i = 0; i < position; ++i)
       if (!draw()) break;
   }
@@ -101,11 +104,76 @@ class stream_source final : public source<typename Stream::schema_type> {
     std::vector<sample> items;
   };
 
-  void open_range(std::uint64_t epoch) {
-    first_.reset();
-    at_.reset();
-    range_.emplace(stream_->make(epoch, stop_.get_token()));
-    at_.emplace(std::ranges::begin(*range_));
+  /// A range, and where in it one is.
+  class cursor {
+   public:
+    void begin(range&& items) {
+      at_.reset();
+      items_.emplace(std::move(items));
+      at_.emplace(std::ranges::begin(*items_));
+    }
+    bool at_end() { return *at_ == std::ranges::end(*items_); }
+    auto& at() { return *at_; }
+    void skip(std::uint64_t count) {
+      std::ranges::advance(*at_, static_cast<std::ranges::range_difference_t<range>>(count), std::ranges::end(*items_));
+    }
+
+   private:
+    std::optional<range> items_;
+    std::optional<std::ranges::iterator_t<range>> at_;
+  };
+  static constexpr bool begins_anywhere = Stream::begins_anywhere || std::ranges::random_access_range<range>;
+
+  void open(cursor& which, std::uint64_t epoch, std::uint64_t first) {
+    if (&which == &here_) first_.reset();
+    if constexpr (Stream::begins_anywhere) {
+      which.begin(stream_->make(epoch, stop_.get_token(), first));
+    } else {
+      which.begin(stream_->make(epoch, stop_.get_token()));
+      if (first != 0) which.skip(first);
+    }
+  }
+
+  // To where `drawn` samples have been drawn, by all replicas, without making them again.
+  void go_to(std::uint64_t drawn) {
+    drawn_ = drawn;
+    open(here_, epoch_, drawn);
+    if (window_size_ == 0) return;
+    shuffle_window known(seed_, epoch_, window_size_);
+    known.draw(drawn);
+    // Those that came in after this place are passed on the way to where the stream goes on, which is also how a stream
+    // that ends before that is noticed. All others are to be found before it.
+    std::vector<std::pair<std::uint64_t, std::optional<sample>>> held;
+    for (const std::uint64_t place : known.places()) held.emplace_back(place, std::nullopt);
+    const auto place_of = [](const auto& one) { return one.first; };
+    std::ranges::sort(held, {}, place_of);
+    std::uint64_t place = drawn;
+    for (; place < known.pulled() && !here_.at_end(); ++place, ++here_.at()) {
+      const auto found = std::ranges::lower_bound(held, place, {}, place_of);
+      if (found != held.end() && found->first == place) found->second.emplace(*here_.at());
+    }
+    if (place < known.pulled()) {
+      known = shuffle_window(seed_, epoch_, window_size_);
+      known.draw(drawn, place);
+    }
+    std::vector<std::uint64_t> wanted = known.places();
+    std::ranges::sort(wanted);
+    cursor before;
+    std::uint64_t next = shuffle_window::endless;  // where `before` is
+    for (const std::uint64_t one : wanted) {
+      auto found = std::ranges::lower_bound(held, one, {}, place_of);
+      if (found == held.end() || found->first != one) found = held.emplace(found, one, std::nullopt);
+      if (found->second) continue;
+      if (one != next) open(before, epoch_, one);
+      if (before.at_end())
+        throw error(concat("the stream has no element ", one, " any more: it gave it before the feed was resumed"));
+      found->second.emplace(*before.at());
+      ++before.at();
+      next = one + 1;
+    }
+    for (const std::uint64_t one : known.places())
+      window_.push_back(std::move(*std::ranges::lower_bound(held, one, {}, place_of)->second));
+    random_ = known.random();
   }
   void pass_turn(const fill_request<schema_type>& request) noexcept {
     turn_.store(request.step + 1, std::memory_order_release);
@@ -122,10 +190,10 @@ class stream_source final : public source<typename Stream::schema_type> {
     }
   }
   std::optional<sample> pull() {
-    if (*at_ == std::ranges::end(*range_)) return {};
+    if (here_.at_end()) return {};
     // The one that told the shapes is not made again.
-    std::optional<sample> result = first_ ? std::exchange(first_, std::nullopt) : std::optional<sample>(**at_);
-    ++*at_;
+    std::optional<sample> result = first_ ? std::exchange(first_, std::nullopt) : std::optional<sample>(*here_.at());
+    ++here_.at();
     return result;
   }
   std::optional<sample> pull_shuffled() {
@@ -155,9 +223,8 @@ class stream_source final : public source<typename Stream::schema_type> {
   bool failed_ = false;
 
   std::uint64_t epoch_ = 0;
-  std::optional<range> range_;
-  std::optional<std::ranges::iterator_t<range>> at_;
-  std::optional<sample> first_;  // what `at_` points to, while that is the first one
+  cursor here_;
+  std::optional<sample> first_;  // what `here_` points to, while that is the first one
   std::vector<sample> window_;
   std::optional<philox> random_;
   std::uint64_t drawn_ = 0;  // by all replicas: a sample's number is the same for every world
