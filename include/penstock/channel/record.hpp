@@ -22,6 +22,7 @@ struct batch_info {
   std::uint32_t count = 0;  ///< real samples
   std::uint32_t rows = 0;   ///< real samples and padding
   bool end = false;         ///< streams: there is nothing after this batch
+  std::uint32_t bound = 0;  ///< by `bucket_by_length`: no sample of the step has a longer row, on any replica; else 0
 };
 
 namespace detail {

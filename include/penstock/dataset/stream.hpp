@@ -103,6 +103,13 @@ auto stream(Factory factory) {
 
 namespace detail {
 
+/// What a collate sees of a stream in place of a dataset: its first sample.
+template <class Sample>
+struct stream_elements {
+  const Sample* first = nullptr;
+  const Sample& element(std::uint64_t) const { return *first; }
+};
+
 template <class T>
 inline constexpr bool is_stream = false;
 template <class Factory>

@@ -198,7 +198,10 @@ class engine final : public reader_client {
         throw error(concat("the dataset's read_range gave ", result.rows, " samples, wanted ", rows));
       }
       record.range_rows[held.range] = static_cast<std::uint32_t>(result.rows);
-      if (streams_) record.info.end = result.end;
+      if (streams_) {
+        record.info.end = result.end;
+        record.info.bound = result.bound;
+      }
     } catch (...) {
       fail(own, held, first);
     }

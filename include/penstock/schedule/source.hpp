@@ -43,6 +43,7 @@ struct fill_result {
   std::size_t rows = 0;      // really read
   bool end = false;          // a stream has nothing more
   bool interrupted = false;  // the range was given up
+  std::uint32_t bound = 0;   // of the rows' lengths, if it is known
 };
 
 /// One reader's own state in a source.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <ranges>
 #include <stop_token>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -16,34 +17,54 @@
 #include <penstock/schedule/dataset_source.hpp>
 #include <penstock/schedule/shuffle_window.hpp>
 #include <penstock/schedule/source.hpp>
+#include <penstock/schedule/stream_buckets.hpp>
+#include <penstock/stage/bucket.hpp>
 
 namespace penstock::detail {
+
+/// In place of `stream_buckets` where there are none.
+struct no_buckets {
+  no_buckets(const std::vector<bucket_shape>&, world) {}
+  std::vector<bucket_shape> shapes() const { return {}; }
+  void clear() {}
+};
 
 /// A stream drawn in the order of the steps, shuffled within a window, and kept every `world.size`-th sample of.
 ///
 /// A reader takes a step's ticket only when the step is the next to be drawn, so one reader draws at a time, without a
 /// lock, and none waits with a ticket in hand. It passes the turn on before it writes the samples to their places.
-template <class Stream, class Transform>
-class stream_source final : public source<typename Stream::schema_type> {
-  using schema_type = typename Stream::schema_type;
+template <class Stream, class Transform, class Collate>
+class stream_source final : public source<stored_schema<Stream, Collate>> {
+  using schema_type = stored_schema<Stream, Collate>;
   using range = typename Stream::range_type;
   using sample = typename Stream::sample_type;
+  static constexpr bool bucketed = std::same_as<Collate, bucket_by_length>;
 
  public:
   stream_source(std::shared_ptr<const Stream> stream, std::uint64_t seed, std::uint64_t window, world where,
-                Transform transform)
-      : stream_(std::move(stream)), seed_(seed), window_size_(window), world_(where), transform_(std::move(transform)) {
+                Transform transform, Collate collate, std::vector<bucket_shape> buckets)
+      : stream_(std::move(stream)),
+        seed_(seed),
+        window_size_(window),
+        world_(where),
+        transform_(std::move(transform)),
+        collate_(std::move(collate)),
+        buckets_(std::move(buckets), where) {
     window_.reserve(static_cast<std::size_t>(window));
     open(here_, 0, 0);
     if (here_.at_end()) throw error("the stream is empty: it has no first sample to take the fields' shapes from");
     first_.emplace(*here_.at());
-    schema_ = schema_for(std::as_const(*first_));
+    schema_ = stream_schema(std::as_const(*first_), collate_);
     fresh_ = true;
   }
 
   const schema_type& schema() const { return schema_; }
   bool is_stream() const override { return true; }
-  std::uint64_t fingerprint() const override { return mix(mix(mix(mix_start, seed_), window_size_), world_.size); }
+  std::uint64_t fingerprint() const override {
+    std::uint64_t hash = mix(mix(mix(mix_start, seed_), window_size_), world_.size);
+    for (const bucket_shape& one : buckets_.shapes()) hash = mix(mix(hash, one.bound), one.size);
+    return hash;
+  }
   bool has_turn(std::uint64_t step) const noexcept override { return turn_.load(std::memory_order_acquire) == step; }
 
   std::unique_ptr<reader_state> open() override { return std::make_unique<state>(); }
@@ -56,28 +77,48 @@ class stream_source final : public source<typename Stream::schema_type> {
     const bool opened = std::exchange(fresh_, false) && epoch == 0;
     epoch_ = epoch;
     window_.clear();
+    buckets_.clear();
     drawn_ = 0;
+    ended_ = false;
     random_.emplace(seed_, epoch, 0, random_domain::plan);
     failed_ = false;
     turn_.store(base, std::memory_order_release);
-    if (position != 0 && begins_anywhere) return go_to((position - 1) * world_.size + world_.rank + 1);
+    if (position != 0 && begins_anywhere && !bucketed) return go_to((position - 1) * world_.size + world_.rank + 1);
     // The range that was opened for its first sample serves the first epoch, if that is begun at its beginning.
     if (!opened) open(here_, epoch, 0);
-    for (std::uint64_t i = 0; i < position; ++i)
-      if (!draw()) break;
+    if constexpr (bucketed) {
+      std::uint64_t left = position;
+      while (left != 0 && gather([] { return true; }) == gathered::step) buckets_.take([&](auto&&) { --left; });
+    } else {
+      for (std::uint64_t i = 0; i < position; ++i)
+        if (!draw()) break;
+    }
   }
 
   fill_result fill(reader_state& own, const fill_request<schema_type>& request) override {
     auto& items = static_cast<state&>(own).items;
     items.clear();
+    bool end = failed_;
+    std::uint32_t bound = 0;
     try {
-      while (items.size() < request.indices.size() && !failed_) {
+      if constexpr (bucketed) {
+        const auto found = end ? gathered::nothing : gather([&] { return request.progress.begin(drawn_); });
+        if (found == gathered::interrupted) return {0, false, true};
+        if (found == gathered::step)
+          bound = static_cast<std::uint32_t>(buckets_.take([&](auto&& one) {
+            request.indices[items.size()] = one.number;
+            items.push_back(std::move(one.value));
+          }));
+        end = found == gathered::nothing || (ended_ && buckets_.empty());
+      }
+      while (!bucketed && items.size() < request.indices.size() && !failed_) {
         if (!request.progress.begin(drawn_)) return {0, false, true};
         auto next = draw();
         if (!next) break;
         request.indices[items.size()] = drawn_ - 1;
         items.push_back(std::move(*next));
       }
+      if (!bucketed) end = items.size() < request.indices.size();
     } catch (...) {
       // A range that threw is not asked again.
       failed_ = true;
@@ -88,11 +129,14 @@ class stream_source final : public source<typename Stream::schema_type> {
     for (std::size_t row = 0; row < items.size(); ++row) {
       request.progress.begin(request.indices[row]);
       const auto to = sample_at(request.to, row);
-      assign_sample<sample>(items[row], to);
+      if constexpr (is_cast<Collate>)
+        assign_sample<sample>(items[row], to);
+      else
+        collate_(std::as_const(items[row]), to);
       philox random(seed_, epoch_, request.indices[row]);
       apply_transform(transform_, to, random);
     }
-    return {items.size(), items.size() < request.indices.size(), false};
+    return {items.size(), end, false, bound};
   }
 
  private:
@@ -180,15 +224,33 @@ class stream_source final : public source<typename Stream::schema_type> {
     request.readers->notify();
   }
 
+  enum class gathered { step, nothing, interrupted };
+  // Draws until a bucket has a step for all replicas, or the stream ends and what is left is one.
+  template <class GoOn>
+  gathered gather(GoOn go_on) {
+    while (!ended_) {
+      if (!go_on()) return gathered::interrupted;
+      auto next = pull_next();
+      if (!next) {
+        ended_ = true;
+        break;
+      }
+      const std::uint64_t length = Collate::length(std::as_const(*next));
+      if (buckets_.add({drawn_++, length, std::move(*next)})) return gathered::step;
+    }
+    return buckets_.flush() ? gathered::step : gathered::nothing;
+  }
+
   // The next sample of this replica.
   std::optional<sample> draw() {
     for (;;) {
-      std::optional<sample> next = window_size_ == 0 ? pull() : pull_shuffled();
+      std::optional<sample> next = pull_next();
       if (!next || drawn_++ % world_.size == world_.rank) {
         return next;
       }
     }
   }
+  std::optional<sample> pull_next() { return window_size_ == 0 ? pull() : pull_shuffled(); }
   std::optional<sample> pull() {
     if (here_.at_end()) return {};
     // The one that told the shapes is not made again.
@@ -214,6 +276,7 @@ class stream_source final : public source<typename Stream::schema_type> {
   std::uint64_t window_size_;
   world world_;
   Transform transform_;
+  Collate collate_;
   schema_type schema_;
   std::stop_source stop_;  // the ranges', the first of which is made before anybody could be told
   std::optional<std::stop_callback<forward>> told_;
@@ -221,12 +284,14 @@ class stream_source final : public source<typename Stream::schema_type> {
 
   std::atomic<std::uint64_t> turn_{0};  // the step that is drawn next; what is below belongs to its reader
   bool failed_ = false;
+  bool ended_ = false;  // while buckets still hold samples
 
   std::uint64_t epoch_ = 0;
   cursor here_;
   std::optional<sample> first_;  // what `here_` points to, while that is the first one
   std::vector<sample> window_;
   std::optional<philox> random_;
+  [[no_unique_address]] std::conditional_t<bucketed, stream_buckets<sample>, no_buckets> buckets_;
   std::uint64_t drawn_ = 0;  // by all replicas: a sample's number is the same for every world
 };
 
