@@ -228,6 +228,7 @@ class engine final : public reader_client {
       if (streams_) {
         record.info.end = result.end;
         record.info.drawn = result.drawn;
+        record.info.bound = result.bound;
       }
     } catch (...) {
       fail(own, held, first);
