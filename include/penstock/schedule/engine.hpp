@@ -175,9 +175,9 @@ class engine final : public reader_client {
     span.when.begin = recorder.now();
     const bool filled = fill(own, held);
     span.when.end = recorder.now();
-    span.samples = to_->record(held.slot).range_rows[held.range];
+    span.samples = filled ? to_->record(held.slot).range_rows[held.range] : 0;
     recorder.mark(stage_event::stage::read, false, held.step, reader);
-    recorder.read(held.step, held.range, span);
+    if (filled) recorder.read(held.step, held.range, span);
     return filled;
   }
   [[gnu::noinline]] void work_recorded(reader_slot& own, std::uint32_t reader) noexcept {
