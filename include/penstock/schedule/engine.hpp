@@ -18,6 +18,7 @@
 #include <penstock/schedule/epochs.hpp>
 #include <penstock/schedule/readers.hpp>
 #include <penstock/schedule/source.hpp>
+#include <penstock/schedule/watchdog.hpp>
 
 namespace penstock::detail {
 
@@ -133,8 +134,12 @@ class engine final : public reader_client {
   /// True once every reader has all that it needs to read.
   bool prepared() const noexcept { return prepared_.load(std::memory_order_acquire) == to_->turns.shape().readers; }
 
-  /// For messages: what each reader is at.
-  std::string describe_readers() const {
+  /// What each reader is at, for those who wait.
+  void look(reader_watch& watch, std::chrono::steady_clock::time_point now) const noexcept {
+    for (std::uint32_t i = 0; i < readers_.size(); ++i) watch.look(i, to_->turns.reader_activity(i), now);
+  }
+  /// For messages: what each reader is at, and for how long at the least.
+  std::string describe_readers(const reader_watch& watch, std::chrono::steady_clock::time_point now) const {
     std::string out;
     const auto& turns = to_->turns;
     for (std::uint32_t i = 0; i < turns.shape().readers; ++i) {
@@ -143,6 +148,8 @@ class engine final : public reader_client {
       out += concat("penstock:read", i);
       if (at.busy)
         out += concat(" reads sample ", at.sample, " of step ", streams_ ? at.step - map_.base() : map_(at.step).step);
+      if (const auto age = watch.age(i, at, now); age.count() != 0)
+        out += concat(", for ", rough_text(age), " or more");
       else
         out += " waits";
     }
@@ -244,6 +251,7 @@ class engine final : public reader_client {
     if (!own.failure) {
       const std::uint64_t sample = to_->turns.reader_activity(reader).sample;
       where.sample = sample;
+      where.complete_from(from_->where(sample));
       while (row + 1 < own.request.indices.size() && own.request.indices[row] != sample) ++row;
     }
     to_->fail(held.slot, std::current_exception(), std::move(where), static_cast<std::uint32_t>(first + row));
