@@ -146,12 +146,13 @@ class engine final : public reader_client {
       const auto at = turns.reader_activity(i);
       if (!out.empty()) out += ", ";
       out += concat("penstock:read", i);
-      if (at.busy)
-        out += concat(" reads sample ", at.sample, " of step ", streams_ ? at.step - map_.base() : map_(at.step).step);
+      if (!at.busy) {
+        out += " waits";
+        continue;
+      }
+      out += concat(" reads sample ", at.sample, " of step ", streams_ ? at.step - map_.base() : map_(at.step).step);
       if (const auto age = watch.age(i, at, now); age.count() != 0)
         out += concat(", for ", rough_text(age), " or more");
-      else
-        out += " waits";
     }
     return out;
   }
