@@ -28,6 +28,8 @@
 #include <penstock/dataset/range.hpp>
 #include <penstock/penstock.hpp>
 
+#include "../support/temporary_directory.hpp"
+
 namespace {
 
 using penstock::cached;
@@ -111,13 +113,9 @@ static_assert(penstock::dataset<penstock::cached_dataset<in_bulk>>);
 static_assert(penstock::dataset<penstock::cached_dataset<opened>>);
 static_assert(penstock::dataset<penstock::cached_dataset<serial_one>>);
 
-class folder {
+class folder : penstock_test::temporary_directory {
  public:
-  folder() : path_((fs::temp_directory_path() / "penstock-cached-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  }
-  ~folder() { fs::remove_all(path_); }
-  std::string path(const std::string& name = "cache") const { return path_ + "/" + name; }
+  std::string path(const std::string& name = "cache") const { return *this / name; }
   /// The folders of single datasets.
   std::vector<fs::path> datasets() const {
     std::vector<fs::path> out;
@@ -125,9 +123,6 @@ class folder {
     return out;
   }
   std::string samples() const { return (datasets().at(0) / "samples").string(); }
-
- private:
-  std::string path_;
 };
 
 /// All bytes that a feed gives in some epochs.

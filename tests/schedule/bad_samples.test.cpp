@@ -23,6 +23,8 @@
 #include <penstock/penstock.hpp>
 #include <penstock/replicas.hpp>
 
+#include "../support/temporary_directory.hpp"
+
 namespace {
 
 using penstock::bad_samples;
@@ -460,21 +462,10 @@ TEST(bad_samples, a_resume_begins_to_count_anew_and_a_batch_that_was_not_deliver
 
 // ---- the list of bad samples
 
-/// A folder of its own, gone with the test.
-class folder {
- public:
-  folder() : path_((std::filesystem::temp_directory_path() / "penstock-quarantine-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  }
-  ~folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
-  }
-
- private:
-  std::string path_;
-};
+using folder = penstock_test::temporary_directory;
+std::size_t files_in(const folder& of) {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(of.path()), {}));
+}
 std::string text_of(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -534,7 +525,7 @@ TYPED_TEST(quarantined, listed_samples_are_not_tried_and_all_is_as_if_they_had_b
         EXPECT_EQ(tried, 0);
       }
     }
-    EXPECT_EQ(here.files(), 1u);
+    EXPECT_EQ(files_in(here), 1u);
     const std::string text = text_of(path);
     EXPECT_EQ(head_of(text).substr(0, 43), "# penstock-quarantine 1 samples 103 fields ");
     EXPECT_EQ(text.substr(head_of(text).size()),
@@ -574,7 +565,7 @@ TEST(quarantine, is_written_at_an_epochs_end_and_at_the_feeds_and_only_when_ther
     auto feed = feed_of(numbers{32, {}}, {.bad = bad_samples::skip, .quarantine = path});
     all_of(feed);
   }
-  EXPECT_EQ(here.files(), 0u);
+  EXPECT_EQ(files_in(here), 0u);
   const auto work = numbers{32, {1, 30}} | penstock::partition({.shuffle = penstock::shuffle::none}) |
                     penstock::read({.readers = 1, .bad = bad_samples::skip, .quarantine = path}) | penstock::batch(8) |
                     penstock::transfer(penstock::cpu_device{});

@@ -15,45 +15,12 @@
 #include <vector>
 
 #include <penstock/channel/record.hpp>
+#include <penstock/channel/step_events.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/sample/error.hpp>
 #include <penstock/sample/step_record.hpp>
 
 namespace penstock::detail {
-
-/// A device whose events tell when they completed, in a time of its own.
-template <class Device>
-concept states_times = requires(const Device& device, const typename Device::event& event) {
-  device.completion(event);
-  device.now();
-};
-/// A device that measures the time between two events that were made for it.
-template <class Device>
-concept measures_times = requires(const Device& device, const typename Device::event& event) {
-  { device.make_timing_event() } -> std::same_as<typename Device::event>;
-  { device.elapsed(event, event) } -> std::convertible_to<std::chrono::nanoseconds>;
-};
-/// Copies and kernels can be timed.
-template <class Device>
-concept tells_times = separate_device<Device> && (states_times<Device> || measures_times<Device>);
-
-/// The events of one step on a device that tells times.
-template <class Device, bool Tells = tells_times<Device>>
-struct step_events {
-  explicit step_events(const Device&) {}
-};
-template <class Device>
-struct step_events<Device, true> {
-  static auto make(const Device& device) {
-    if constexpr (measures_times<Device>)
-      return device.make_timing_event();
-    else
-      return device.make_event();
-  }
-  explicit step_events(const Device& device)
-      : copy_begin(make(device)), copy_end(make(device)), compute_begin(make(device)), compute_end(make(device)) {}
-
-  typename Device::event copy_begin, copy_end, compute_begin, compute_end;
-};
 
 /// Writes down when a feed's steps were read, copied, received and let go. Made while no reader is at work; everything
 /// is allocated then. Each call is one or two looks at a clock, on a device also two records of an event.
@@ -64,7 +31,6 @@ struct step_events<Device, true> {
 /// without times. Threads: as `ring`.
 template <class Device>
 class step_recorder {
-  static constexpr bool separate = separate_device<Device>;
   static constexpr bool tells = tells_times<Device>;
   using stream_view = typename Device::stream_view;
 
@@ -74,7 +40,7 @@ class step_recorder {
   /// `work`: the stream on which batches are consumed.
   step_recorder(const Device& device, std::uint32_t buffers, std::uint32_t ranges, std::uint32_t readers,
                 stream_view work)
-      : device_(device), ranges_(ranges), readers_(readers), work_(work), mask_(std::bit_ceil(2 * buffers + 8) - 1) {
+      : device_(device), readers_(readers), work_(work), mask_(std::bit_ceil(2 * buffers + 8) - 1) {
     origin_ = clock_now();
     entries_.reserve(mask_ + 1);
     for (std::size_t i = 0; i <= mask_; ++i) entries_.emplace_back(std::make_unique<entry>(device_, ranges));
@@ -323,7 +289,6 @@ class step_recorder {
   };
 
   const Device device_;
-  std::uint32_t ranges_;
   std::uint32_t readers_;
   stream_view work_;
   std::uint64_t mask_;

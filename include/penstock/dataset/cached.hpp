@@ -203,7 +203,7 @@ class sample_cache {
     auto&& reader = open_access();
     const auto memory = [](const auto& field) {
       using element = typename std::remove_cvref_t<decltype(field)>::element_type;
-      const std::size_t bytes = field.elements() * sizeof(element);
+      const std::size_t bytes = bytes_of(field);
       auto* const place = static_cast<element*>(::operator new(bytes, std::align_val_t{probe_alignment}));
       std::memset(static_cast<void*>(place), 0, bytes);
       return std::unique_ptr<element, probe_deleter>(place);

@@ -16,6 +16,7 @@
 #include <penstock/dataset/atomic_file.hpp>
 #include <penstock/dataset/mapped_file.hpp>
 #include <penstock/sample/fault.hpp>
+#include <penstock/sample/take_number.hpp>
 
 /// The file of samples that could not be read: see `read_options::quarantine`.
 ///
@@ -72,7 +73,7 @@ class quarantine_parser {
       }
       sample_fault row;
       std::string_view digits = cell_[0];
-      if (!number(digits, row.sample) || !digits.empty() || row.sample >= whose.samples)
+      if (!take_number(digits, row.sample) || !digits.empty() || row.sample >= whose.samples)
         refuse("found the sample \"" + cell_[0].substr(0, 40) + "\", wanted a number below " +
                std::to_string(whose.samples));
       row.where.sample = row.sample;
@@ -99,7 +100,7 @@ class quarantine_parser {
     const auto value = [&](std::string_view name, std::uint64_t& to) {
       if (rest.substr(0, name.size()) != name) return false;
       rest.remove_prefix(name.size());
-      return number(rest, to);
+      return take_number(rest, to);
     };
     if (!value(begin, format) || format != 1 || !value(" samples ", samples) || !value(" fields ", fields) ||
         !rest.empty())
@@ -108,20 +109,6 @@ class quarantine_parser {
       refuse("the list is of a dataset of " + std::to_string(samples) + " samples, wanted one of " +
              std::to_string(whose.samples));
     if (fields != whose.fields) refuse("the list is of a dataset with other fields");
-  }
-
-  /// Takes a number off the front of `text`.
-  static bool number(std::string_view& text, std::uint64_t& to) {
-    constexpr std::uint64_t most = ~std::uint64_t{0};
-    std::size_t digits = 0;
-    to = 0;
-    for (; digits < text.size() && text[digits] >= '0' && text[digits] <= '9'; ++digits) {
-      const auto digit = static_cast<std::uint64_t>(text[digits] - '0');
-      if (to > (most - digit) / 10) return false;
-      to = 10 * to + digit;
-    }
-    text.remove_prefix(digits);
-    return digits != 0;
   }
 
   bool at_line_end() const { return at_ == text_.size() || text_[at_] == '\n' || text_[at_] == '\r'; }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <penstock/sample/error.hpp>
+#include <penstock/sample/take_number.hpp>
 
 namespace penstock {
 
@@ -39,16 +40,8 @@ struct feed_state {
       text.remove_prefix(wanted.size());
     };
     const auto number = [&] {
-      constexpr std::uint64_t most = ~std::uint64_t{0};
       std::uint64_t value = 0;
-      std::size_t digits = 0;
-      for (; digits < text.size() && text[digits] >= '0' && text[digits] <= '9'; ++digits) {
-        const auto digit = static_cast<std::uint64_t>(text[digits] - '0');
-        if (value > (most - digit) / 10) bad();
-        value = 10 * value + digit;
-      }
-      if (digits == 0) bad();
-      text.remove_prefix(digits);
+      if (!detail::take_number(text, value)) bad();
       return value;
     };
     feed_state result;
