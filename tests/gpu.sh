@@ -225,35 +225,33 @@ for example in $examples; do
   say "example $example" "$(verdict $status)" "$( ((status == 0)) || why $status "$log")"
 done
 
+# check_with_figures NAME SECONDS PROGRAM...: a program of checks; its lines `figure NAME=VALUE` go into the table.
+check_with_figures() {
+  local name=$1 seconds=$2 before status told figure value
+  shift 2
+  before=$(wc -l <"$log")
+  limited "$seconds" "$log" "$@"
+  status=$?
+  told=$(tail -n "+$((before + 1))" "$log")
+  say "$name" "$(verdict $status)" "$( ((status == 0)) || grep -m 1 FAILED <<<"$told" | cut -c 1-90)"
+  while IFS='=' read -r figure value; do
+    [[ -z $value ]] || say "  $figure" "" "$value"
+  done < <(sed -n 's/^figure //p' <<<"$told")
+}
+
 # ---- replicas: what the tests do not measure, and the devices that were named
 
 log=$logs/tests.log
 program=$build/tests/gpu/gpu.replicas
 if [[ -x $program ]]; then
   printf '\nreplicas on %s\n' "$devices" >>"$log"
-  before=$(wc -l <"$log")
-  limited 30 "$log" "$program" --figures --devices "$devices"
-  status=$?
-  told=$(tail -n "+$((before + 1))" "$log")
-  say "replicas on $devices" "$(verdict $status)" "$( ((status == 0)) || grep -m 1 FAILED <<<"$told" | cut -c 1-90)"
-  while IFS='=' read -r figure value; do
-    [[ -z $value ]] || say "  $figure" "" "$value"
-  done < <(sed -n 's/^figure //p' <<<"$told")
+  check_with_figures "replicas on $devices" 30 "$program" --figures --devices "$devices"
 fi
 
 # ---- the ledger beside what is known: errors in percent
 
 program=$build/tests/gpu/gpu.ledger
-if [[ -x $program ]]; then
-  before=$(wc -l <"$log")
-  limited 20 "$log" "$program"
-  status=$?
-  told=$(tail -n "+$((before + 1))" "$log")
-  say "ledger" "$(verdict $status)" "$( ((status == 0)) || grep -m 1 FAILED <<<"$told" | cut -c 1-90)"
-  while IFS='=' read -r figure value; do
-    [[ -z $value ]] || say "  $figure" "" "$value"
-  done < <(sed -n 's/^figure //p' <<<"$told")
-fi
+[[ ! -x $program ]] || check_with_figures ledger 20 "$program"
 
 program=$build/tests/gpu/gpu.replicas_nccl
 if [[ -x $program && $devices == *,* ]]; then
