@@ -11,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <penstock/dataset/any_dataset.hpp>
@@ -313,6 +314,10 @@ TEST(reread, on_a_device_with_memory_and_with_a_ledger_it_is_the_same) {
   for (std::uint64_t i = 0; i < 131; ++i) EXPECT_EQ(order[i], i);
 }
 
+struct serial_numbers : numbers {
+  static constexpr bool serial = true;
+};
+
 /// Sample 9 cannot be read, whoever tries; the first who does waits before.
 struct bad_numbers : numbers {
   bool only_first = false;
@@ -360,9 +365,26 @@ TEST(reread, a_good_second_read_saves_a_sample_whose_first_fails_late) {
   EXPECT_TRUE(feed.faults().empty());
 }
 
-struct serial_numbers : numbers {
-  static constexpr bool serial = true;
-};
+TEST(reread, to_begin_anew_voids_what_was_begun_and_waits_for_who_is_late) {
+  auto plain = feed_of(numbers{131}, {.readers = 1});
+  const auto wanted = all_of(plain);
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const stuck_at stuck{8 + penstock::philox(seed, 0, 0).below(std::uint64_t{8})};
+    auto feed = feed_of(numbers{131, {stuck}}, rereading(3));
+    std::thread opener;
+    for (auto& batch : feed.epoch(0)) {
+      if (batch.step() != 2 + seed % 3) continue;
+      opener = std::thread([&] {
+        stuck.entered->wait();
+        stuck.go_on->count_down();
+      });
+      break;
+    }
+    EXPECT_EQ(all_of(feed), wanted) << seed;
+    opener.join();
+  }
+}
+
 TEST(reread, what_cannot_be_read_twice_is_refused) {
   const auto refused = [](const auto& data, penstock::read_options options) {
     try {
