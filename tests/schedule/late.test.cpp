@@ -365,6 +365,20 @@ TEST(reread, a_good_second_read_saves_a_sample_whose_first_fails_late) {
   EXPECT_TRUE(feed.faults().empty());
 }
 
+TEST(reread, a_fault_that_comes_too_late_is_nobodys) {
+  const stuck_at stuck{9};
+  auto feed = feed_of(bad_numbers{{23, {stuck}}}, rereading(3, penstock::bad_samples::skip));
+  (void)feed.next();
+  (void)feed.next();
+  const auto held = feed.next();  // and with it the slot that the first reader began to read for
+  ASSERT_EQ(held.faults().size(), 1U);
+  stuck.entered->wait();
+  stuck.go_on->count_down();
+  EXPECT_EQ(all_of(feed).size(), 22U);  // to begin anew waits for it
+  EXPECT_EQ(held.faults().size(), 1U);
+  EXPECT_EQ(held.size(), 3U);
+}
+
 TEST(reread, to_begin_anew_voids_what_was_begun_and_waits_for_who_is_late) {
   auto plain = feed_of(numbers{131}, {.readers = 1});
   const auto wanted = all_of(plain);
