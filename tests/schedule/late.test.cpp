@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads that take long: who tells of them, and who reads again.
+// Reads that take long: who tells of them, who reads again, and whom readers help.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -474,6 +475,55 @@ TEST(row_claims, the_first_one_gets_a_row_and_what_has_passed_is_never_taken_for
   claims.forget();  // a restart
   EXPECT_FALSE(claims.join(0, *seen, t0 + 4h));
   EXPECT_FALSE(claims.claim(8, 0, 0, 0));
+}
+
+/// As far ahead of its consumer as it was given work for; notes whom the one reader works for.
+struct replica_at final : penstock::detail::reader_client {
+  struct course {
+    std::atomic<bool> open{false};
+    std::vector<const replica_at*> order;  // by the one reader
+    std::latch done{1};
+    std::size_t all = 0;
+  };
+  replica_at(course& of, std::uint64_t begin, std::uint64_t end) : whose(of), at(begin), last(end) {}
+  void prepare(std::uint32_t) noexcept override {}
+  penstock::take_result try_take(std::uint32_t) noexcept override {
+    return whose.open && at < last ? penstock::take_result::taken : penstock::take_result::none;
+  }
+  void work(std::uint32_t) noexcept override {
+    ++at;
+    whose.order.push_back(this);
+    if (whose.order.size() == whose.all) whose.done.count_down();
+  }
+  void await_fence(std::uint32_t) noexcept override {}
+  std::uint64_t ahead() const noexcept override { return at; }
+
+  course& whose;
+  std::atomic<std::uint64_t> at;
+  std::uint64_t last;
+};
+
+TEST(reader_pool, readers_help_the_replica_that_is_furthest_behind_and_has_work) {
+  replica_at::course course;
+  course.all = 14;
+  const auto first = std::make_shared<replica_at>(course, 5, 8), last = std::make_shared<replica_at>(course, 0, 8),
+             middle = std::make_shared<replica_at>(course, 3, 6), full = std::make_shared<replica_at>(course, 1, 1);
+  {
+    const auto pool = penstock::reader_pool::make(1);
+    for (const auto& one : {first, last, middle, full}) pool->add(one);
+    course.open = true;
+    pool->waiting()->notify();
+    course.done.wait();
+  }
+  std::uint64_t at_first = 5, at_last = 0, at_middle = 3;
+  for (const replica_at* one : course.order) {
+    const std::uint64_t least =
+        std::min({at_first < 8 ? at_first : 99, at_last < 8 ? at_last : 99, at_middle < 6 ? at_middle : 99});
+    std::uint64_t& at = one == first.get() ? at_first : one == last.get() ? at_last : at_middle;
+    EXPECT_NE(one, full.get());
+    EXPECT_EQ(at, least);
+    ++at;
+  }
 }
 
 }  // namespace
