@@ -20,6 +20,7 @@
 #include <penstock/schedule/run.hpp>
 #include <penstock/schedule/state.hpp>
 #include <penstock/stage/batch.hpp>
+#include <penstock/stage/bucket.hpp>
 #include <penstock/stage/collate.hpp>
 #include <penstock/stage/compute.hpp>
 #include <penstock/stage/partition.hpp>

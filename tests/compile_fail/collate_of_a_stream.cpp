@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: batch takes the samples of a stream as they are: no cast and no collate
+// expect: for a stream the dataset is its first sample, as element.0.
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include <penstock/penstock.hpp>
@@ -8,11 +10,22 @@ auto rows() {
   return penstock::stream([] { return std::vector<std::vector<float>>(10); });
 }
 
-int main() {
+struct sum_of {
+  template <class Dataset>
+  auto schema(const Dataset& dataset) const {
+    return penstock::schema(penstock::field<float>{"sum of " + std::to_string(dataset.element(0).size()), {}});
+  }
 #ifdef PENSTOCK_REJECTED
-  auto work = rows() | penstock::partition() | penstock::read() | penstock::batch(2, penstock::pad_to({.length = 3}));
+  void operator()(int) const {}
 #else
-  auto work = rows() | penstock::partition() | penstock::read() | penstock::batch(2);
+  template <class To>
+  void operator()(const std::vector<float>& row, const To& to) const {
+    for (float one : row) std::get<0>(to)() += one;
+  }
 #endif
+};
+
+int main() {
+  auto work = rows() | penstock::partition() | penstock::read() | penstock::batch(2, sum_of{});
   static_cast<void>(work);
 }

@@ -8,8 +8,11 @@
 #include <cstdint>
 #include <latch>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
+
+#include <penstock/dataset/cached.hpp>
 
 #include "../laws/configurations.hpp"
 #include "../support/counted_allocations.hpp"
@@ -89,6 +92,23 @@ TYPED_TEST(allocation, reads_that_are_issued_again_cost_none) {
   go_on.count_down();
   EXPECT_GE(come, 2);
   EXPECT_GE(feed.rereads().won, 1U);
+}
+
+TYPED_TEST(allocation, samples_that_a_cache_keeps_and_lists_of_bad_ones_cost_none) {
+  const std::vector<std::tuple<float, int>> rows(23);
+  for (const int readers : all_readers) {
+    auto kept = penstock::cached(rows, {.memory = 1 << 20});
+    auto feed = (kept | penstock::partition() |
+                 penstock::read({.readers = readers,
+                                 .bad = penstock::bad_samples::skip,
+                                 .most_bad_share = 0.5,
+                                 .quarantine = testing::TempDir() + "/penstock-allocation.csv"}) |
+                 penstock::batch(4) | penstock::transfer(TypeParam::make()))
+                    .start();
+    for (auto& batch : feed.epoch(0)) batch.stream().synchronize();
+    EXPECT_EQ(allocations_of(feed), 0U) << readers << " readers";
+    EXPECT_EQ(kept.counts().misses, 23U);
+  }
 }
 
 TYPED_TEST(allocation, held_batches_cost_none) {

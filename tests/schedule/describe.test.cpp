@@ -107,6 +107,18 @@ TEST(Describe, of_an_empty_stream_is_an_error) {
   EXPECT_THROW(penstock::describe(none | penstock::partition()), penstock::error);
 }
 
+TEST(Describe, tells_what_becomes_of_bad_samples) {
+  using penstock::bad_samples;
+  const auto line = [](penstock::read_options options) {
+    return line_of(penstock::describe(samples | penstock::partition() | penstock::read(options)), "read");
+  };
+  EXPECT_TRUE(has(line({.bad = bad_samples::skip}), "in place, leaves out 100 bad samples an epoch at most  "));
+  EXPECT_TRUE(has(line({.bad = bad_samples::substitute, .most_bad_share = 0.5, .quarantine = "bad.csv"}),
+                  "replaces bad samples, 50.000000 % an epoch at most, listed in bad.csv  "));
+  EXPECT_TRUE(has(line({.bad = bad_samples::skip, .most_bad = 7, .most_bad_share = 0.25}),
+                  "leaves out 7 bad samples and 25.000000 % an epoch at most  "));
+}
+
 TEST(Describe, shared_readers_are_named) {
   const auto work = samples | penstock::partition() | penstock::read({.shared = penstock::reader_pool::make(2)});
   EXPECT_TRUE(has(line_of(penstock::describe(work), "read"), "shared reader threads"));

@@ -23,6 +23,7 @@ struct batch_info {
   std::uint32_t rows = 0;   ///< real samples and padding
   bool end = false;         ///< streams: there is nothing after this batch
   std::uint64_t drawn = 0;  ///< streams: samples of the epoch up to and with this step, over all replicas
+  std::uint32_t bound = 0;  ///< by `bucket_by_length`: no sample of the step has a longer row, on any replica; else 0
 };
 
 namespace detail {

@@ -11,6 +11,7 @@
 #include <penstock/dataset/range.hpp>
 #include <penstock/dataset/stream.hpp>
 #include <penstock/stage/batch.hpp>
+#include <penstock/stage/bucket.hpp>
 #include <penstock/stage/compute.hpp>
 #include <penstock/stage/read.hpp>
 #include <penstock/stage/reduce.hpp>
@@ -179,6 +180,34 @@ concept collates_elements = has_elements<Dataset> && requires(const Dataset& dat
   requires is_schema<std::remove_cvref_t<decltype(collate.schema(dataset))>>;
   collate(dataset.element(std::uint64_t{}), std::declval<const sample_view<decltype(collate.schema(dataset))>&>());
 };
+
+template <class Stream, class Collate, class Transform>
+consteval bool check_stream_batch() {
+  using sample = typename Stream::sample_type;
+  constexpr bool no_cast = !is_cast<Collate> || std::same_as<Collate, cast_t<>>;
+  static_assert(no_cast, "penstock: batch takes the element types of a stream's samples as they are: no cast");
+  if constexpr (!no_cast) {
+    return false;
+  } else if constexpr (std::same_as<Collate, cast_t<>>) {
+    return check_transform<typename Stream::schema_type, Transform>();
+  } else if constexpr (std::same_as<Collate, bucket_by_length> && !varies_in_length<sample>) {
+    constexpr bool varies = varies_in_length<sample>;
+    static_assert(varies,
+                  "penstock: batch takes bucket_by_length for samples with a row of varying length (vector or span), "
+                  "but upstream's have none");
+    return varies;
+  } else {
+    constexpr bool fits = collates_elements<stream_elements<sample>, Collate>;
+    static_assert(fits,
+                  "penstock: batch takes a collate with schema(dataset) and operator()(element, sample_view); for a "
+                  "stream the dataset is its first sample, as element(0); this collate and this stream do not fit");
+    if constexpr (fits) {
+      using collated = decltype(std::declval<const Collate&>().schema(std::declval<const stream_elements<sample>&>()));
+      return check_transform<std::remove_cvref_t<collated>, Transform>();
+    }
+    return false;
+  }
+}
 
 /// The type that flows out of a compute: its result, or the batch again where it returns nothing.
 template <class Function, class Item, class Batch>

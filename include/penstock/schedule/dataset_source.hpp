@@ -16,6 +16,7 @@
 #include <penstock/channel/layout.hpp>
 #include <penstock/dataset/dataset.hpp>
 #include <penstock/dataset/quarantine.hpp>
+#include <penstock/dataset/stream.hpp>
 #include <penstock/device/cpu.hpp>
 #include <penstock/schedule/source.hpp>
 #include <penstock/stage/batch.hpp>
@@ -66,6 +67,25 @@ struct collation<Dataset, cast_t<Elements...>> {
     return cast_schema(dataset.schema(), elements);
   }
 };
+
+template <class Factory, class Collate>
+  requires(!is_cast<Collate>)
+struct collation<stream_dataset<Factory>, Collate> {
+  using elements = stream_elements<typename stream_dataset<Factory>::sample_type>;
+  using schema_type = decltype(std::declval<const Collate&>().schema(std::declval<const elements&>()));
+};
+template <class Factory>
+struct collation<stream_dataset<Factory>, cast_t<>> {
+  using schema_type = typename stream_dataset<Factory>::schema_type;
+};
+/// The schema of the batches of a stream whose first sample is given.
+template <class Sample, class Collate>
+auto stream_schema(const Sample& first, const Collate& collate) {
+  if constexpr (is_cast<Collate>)
+    return schema_for(first);
+  else
+    return collate.schema(stream_elements<Sample>{&first});
+}
 
 template <class Dataset, class Collate>
 using stored_schema = typename collation<std::remove_const_t<Dataset>, Collate>::schema_type;

@@ -109,7 +109,8 @@ inline std::string describe_bad(const read_options& options, std::uint64_t unles
     out += concat(options.most_bad.value_or(unless_given), " bad samples ");
   if (options.most_bad_share)
     out += concat(options.most_bad ? "and " : "bad samples, ", 100 * *options.most_bad_share, " % ");
-  return out + "an epoch at most";
+  out += "an epoch at most";
+  return options.quarantine.empty() ? out : concat(out, ", listed in ", options.quarantine);
 }
 
 inline std::string_view describe_last(last_batch last) {
@@ -141,13 +142,19 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
   constexpr bool streams = detail::is_stream<D>;
   std::vector<std::vector<std::string>> rows{{"stage", "runs on", "does", "gives"}};
 
-  const auto sample_schema = [&] {
+  const auto first = [&] {
     if constexpr (streams) {
       auto range = work.dataset().make(0);
-      auto first = std::ranges::begin(range);
-      if (first == std::ranges::end(range)) throw error("the stream is empty: it has no first sample to describe");
-      const typename D::sample_type sample = *first;
-      return detail::schema_for(sample);
+      auto at = std::ranges::begin(range);
+      if (at == std::ranges::end(range)) throw error("the stream is empty: it has no first sample to describe");
+      return typename D::sample_type(*at);
+    } else {
+      return 0;
+    }
+  }();
+  const auto sample_schema = [&] {
+    if constexpr (streams) {
+      return detail::schema_for(first);
     } else {
       return work.dataset().schema();
     }
@@ -188,7 +195,7 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
               bytes = detail::bytes_text(batch_layout(stored, capacity).bytes());
             };
             if constexpr (streams)
-              describe_batch(sample_schema);
+              describe_batch(detail::stream_schema(first, stage.collate));
             else
               describe_batch(detail::collation<D, decltype(stage.collate)>::stored(work.dataset(), stage.collate));
             rows.push_back({"batch", readers, concat(capacity, " samples, ", detail::describe_last(stage.options.last)),

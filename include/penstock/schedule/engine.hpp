@@ -176,12 +176,13 @@ class engine final : public reader_client {
       const auto at = turns.reader_activity(i);
       if (!out.empty()) out += ", ";
       out += concat("penstock:read", i);
-      if (at.busy)
-        out += concat(" reads sample ", at.sample, " of step ", streams_ ? at.step - map_.base() : map_(at.step).step);
+      if (!at.busy) {
+        out += " waits";
+        continue;
+      }
+      out += concat(" reads sample ", at.sample, " of step ", streams_ ? at.step - map_.base() : map_(at.step).step);
       if (const auto age = watch.age(i, at, now); age.count() != 0)
         out += concat(", for ", rough_text(age), " or more");
-      else
-        out += " waits";
     }
     return out;
   }
@@ -338,9 +339,9 @@ class engine final : public reader_client {
     span.when.begin = recorder.now();
     const bool filled = fill(own, held);
     span.when.end = recorder.now();
-    span.samples = to_->record(held.slot).range_rows[held.range];
+    span.samples = filled ? to_->record(held.slot).range_rows[held.range] : 0;
     recorder.mark(stage_event::stage::read, false, held.step, reader);
-    recorder.read(held.step, held.range, span);
+    if (filled) recorder.read(held.step, held.range, span);
     return filled;
   }
   [[gnu::noinline]] void work_recorded(reader_slot& own, std::uint32_t reader) noexcept {
@@ -391,6 +392,7 @@ class engine final : public reader_client {
       if (streams_) {
         record.info.end = result.end;
         record.info.drawn = result.drawn;
+        record.info.bound = result.bound;
       }
     } catch (...) {
       fail(own, held, first);

@@ -168,8 +168,14 @@ class feed_core final : public feed_control {
 
   /// Observers are told of the end, once, after the last steps that ended whole.
   void finish(std::string_view reason) {
-    if (!listeners_.ended()) tell_steps(reason != "error");
+    std::exception_ptr thrown;
+    try {
+      if (!listeners_.ended()) tell_steps(reason == "done");
+    } catch (...) {
+      thrown = std::current_exception();  // by an observer, or a device that is lost
+    }
     listeners_.run_ends(reason);
+    if (thrown && reason != "error") std::rethrow_exception(thrown);
   }
 
   /// Ends everything; what is held by leases and by stuck readers stays.

@@ -9,6 +9,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <penstock/dataset/quarantine.hpp>
 #include <penstock/sample/fingerprint.hpp>
@@ -16,6 +17,7 @@
 #include <penstock/schedule/feed.hpp>
 #include <penstock/schedule/stream_source.hpp>
 #include <penstock/stage/batch.hpp>
+#include <penstock/stage/bucket.hpp>
 #include <penstock/stage/partition.hpp>
 #include <penstock/stage/read.hpp>
 #include <penstock/stage/transfer.hpp>
@@ -47,6 +49,17 @@ auto hold(Source&& source) {
   }
 }
 
+/// How many samples of each bucket make a step of `global` samples at most over `world` replicas.
+inline std::vector<bucket_shape> bucket_shapes(const bucket_options& options, std::uint64_t global,
+                                               std::uint64_t world) {
+  std::vector<bucket_shape> result;
+  for (const std::size_t bound : options.bounds) {
+    const std::uint64_t most = options.tokens == 0 ? global : options.tokens / bound * world;
+    result.push_back({bound, most < global ? most : global});
+  }
+  return result;
+}
+
 /// What a pipeline's feed is made of: schema of the stored samples, source of the samples.
 template <class Dataset, class Plan, class Transform, class Collate>
 struct source_of {
@@ -55,8 +68,8 @@ struct source_of {
 };
 template <class Factory, class Plan, class Transform, class Collate>
 struct source_of<stream_dataset<Factory>, Plan, Transform, Collate> {
-  using schema_type = typename stream_dataset<Factory>::schema_type;
-  using type = stream_source<stream_dataset<Factory>, Transform>;
+  using schema_type = stored_schema<stream_dataset<Factory>, Collate>;
+  using type = stream_source<stream_dataset<Factory>, Transform, Collate>;
 };
 template <class Factory, class Plan, class Transform, class Collate>
 struct source_of<const stream_dataset<Factory>, Plan, Transform, Collate>
@@ -103,7 +116,14 @@ struct feed_maker {
                       "bad_samples::fail, as a stream cannot go on after an error");
       if (read.options.late == late_reads::reread)
         reject_option("read", "late", "late_reads::reread", "late_reads::wait, as a stream gives each sample once");
-      from = share<source_type>(dataset, partition.options.seed, how.block(), where, read.transform);
+      std::vector<bucket_shape> buckets;
+      if constexpr (std::same_as<decltype(Batch::collate), bucket_by_length>)
+        buckets = bucket_shapes(batch.collate.options(), batch.global(where.size), where.size);
+      if (!buckets.empty() && batch.options.last != last_batch::keep)
+        reject_option("batch", "last", batch.options.last == last_batch::pad ? "pad" : "drop",
+                      "last_batch::keep: bucket_by_length gives batches of different sizes all the time");
+      from = share<source_type>(dataset, partition.options.seed, how.block(), where, read.transform, batch.collate,
+                                std::move(buckets));
       schema = from->schema();
     } else {
       if (!Partition::plan_is_given && partition.options.shuffle.is_window())

@@ -143,10 +143,8 @@ consteval bool check_stage(const pipeline<Dataset, Stages...>*, const Stage*) {
   if constexpr (!check_order<up::last, Stage::kind>()) {
     return false;
   } else if constexpr (Stage::kind == stage_kind::read) {
-    // A range's batch may have a collate, which gives the transform another sample: that is checked there.
-    if constexpr (is_stream<std::remove_const_t<Dataset>>)
-      return check_transform<typename std::remove_const_t<Dataset>::schema_type, decltype(Stage::transform)>();
-    else if constexpr (has_elements<Dataset>)
+    // A range's or stream's batch may have a collate, which gives the transform another sample: that is checked there.
+    if constexpr (is_stream<std::remove_const_t<Dataset>> || has_elements<Dataset>)
       return true;
     else
       return check_transform<schema_of<Dataset>, decltype(Stage::transform)>();
@@ -154,9 +152,13 @@ consteval bool check_stage(const pipeline<Dataset, Stages...>*, const Stage*) {
     using collate = decltype(Stage::collate);
     using transform = decltype(std::tuple_element_t<1, std::tuple<Stages...>>::transform);
     if constexpr (is_stream<std::remove_const_t<Dataset>>) {
-      constexpr bool fits = std::same_as<collate, cast_t<>>;
-      static_assert(fits, "penstock: batch takes the samples of a stream as they are: no cast and no collate");
-      return fits;
+      return check_stream_batch<std::remove_const_t<Dataset>, collate, transform>();
+    } else if constexpr (std::same_as<collate, bucket_by_length>) {
+      constexpr bool streams = is_stream<std::remove_const_t<Dataset>>;
+      static_assert(streams,
+                    "penstock: batch takes bucket_by_length for a stream, whose order is its own, upstream is a "
+                    "dataset, whose order is partition's: make it a stream(factory), or use pad_to");
+      return streams;
     } else if constexpr (is_cast<collate>) {
       constexpr bool fits = cast_fits<schema_of<Dataset>, collate>;
       static_assert(fits,

@@ -45,6 +45,7 @@ struct fill_result {
   bool end = false;          // a stream has nothing more
   bool interrupted = false;  // the range was given up
   std::uint64_t drawn = 0;   // streams: where all replicas stand after the step
+  std::uint32_t bound = 0;   // of the rows' lengths, if it is known
 };
 
 /// One reader's own state in a source.

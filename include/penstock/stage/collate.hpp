@@ -26,9 +26,9 @@ struct pad_options {
 
 /// A collate for sequences of varying length: `batch(32, pad_to({.length = 128}))`.
 ///
-/// For a range of samples whose rows (vectors, spans) differ in length. Each row field becomes two: its elements,
-/// padded with zeros up to `length`, and a mask of as many bytes, 1 where there is an element. Other fields stay as
-/// they are.
+/// For a range, or a stream, of samples whose rows (vectors, spans) differ in length. Each row field becomes two: its
+/// elements, padded with zeros up to `length`, and a mask of as many bytes, 1 where there is an element. Other fields
+/// stay as they are.
 class pad_to {
  public:
   explicit pad_to(pad_options options) : options_(options) {
@@ -51,13 +51,14 @@ class pad_to {
     }
   }
 
+  /// Whether a field of this type is padded.
+  template <class T>
+  static constexpr bool pads = detail::row_value<T> && !detail::is_std_array<T>;
+
  private:
   template <class T>
-  static constexpr bool padded = detail::row_value<T> && !detail::is_std_array<T>;
-
-  template <class T>
   auto fields_for(std::string name) const {
-    if constexpr (padded<T>) {
+    if constexpr (pads<T>) {
       using element = std::ranges::range_value_t<const T>;
       return std::tuple(field<element, 1>{name, {options_.length}},
                         field<std::uint8_t, 1>{name + "_mask", {options_.length}});
@@ -67,7 +68,7 @@ class pad_to {
   }
   template <class Sample>
   auto schema_of_sample() const {
-    const auto make = [](auto... fields) { return penstock::schema(std::move(fields)...); };
+    const auto make = [](auto... fields) { return penstock::schema<decltype(fields)...>(std::move(fields)...); };
     if constexpr (detail::field_value<Sample>) {
       return std::apply(make, fields_for<Sample>("0"));
     } else {
@@ -83,12 +84,12 @@ class pad_to {
       using std::get;
       using value = detail::element_of<Sample, I>;
       write<Out>(static_cast<const value&>(get<I>(sample)), to, I);
-      write_fields<I + 1, Out + (padded<value> ? 2 : 1)>(sample, to);
+      write_fields<I + 1, Out + (pads<value> ? 2 : 1)>(sample, to);
     }
   }
   template <std::size_t Out, class T, class To>
   void write(const T& value, const To& to, std::size_t field) const {
-    if constexpr (padded<T>) {
+    if constexpr (pads<T>) {
       const auto& elements = std::get<Out>(to);
       const auto& mask = std::get<Out + 1>(to);
       std::size_t count = std::ranges::size(value);

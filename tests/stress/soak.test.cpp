@@ -1,0 +1,654 @@
+// SPDX-License-Identifier: Apache-2.0
+// ctest: no tsan: it takes seconds; by hand it runs under both sanitizers
+// ctest: no asan: likewise
+// Feeds of all kinds, one after another, with errors, stops, loops left, restarts, batches held, slow samples and
+// observers that throw, as a seed decides: each batch is what the plan says, and threads, descriptors and memory stay
+// flat. PENSTOCK_SOAK_SECONDS=3600 makes it an hour of 10, PENSTOCK_SEED replays the decisions,
+// PENSTOCK_SOAK_ROUND=n those of scenario n, again and again.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <optional>
+#include <random>
+#include <ranges>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <penstock/device/modelled.hpp>
+
+#include "../known_failures/support.hpp"
+
+#if !KNOWN_FAILURES_SANITIZED
+/// What `new` has given and `delete` has not had back: exact, where `mallinfo2` counts what threads keep for reuse,
+/// too.
+static std::atomic<std::size_t> bytes_alive{0};
+
+static void* counted(void* memory) {
+  if (memory == nullptr) throw std::bad_alloc();
+  bytes_alive.fetch_add(::malloc_usable_size(memory), std::memory_order_relaxed);
+  return memory;
+}
+static void discount(void* memory) noexcept {
+  bytes_alive.fetch_sub(::malloc_usable_size(memory), std::memory_order_relaxed);
+  std::free(memory);
+}
+void* operator new(std::size_t size) { return counted(std::malloc(size)); }
+void* operator new(std::size_t size, std::align_val_t to) {
+  const auto at = static_cast<std::size_t>(to);
+  return counted(std::aligned_alloc(at, (size + at - 1) / at * at));
+}
+void operator delete(void* memory) noexcept { discount(memory); }
+void operator delete(void* memory, std::size_t) noexcept { discount(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { discount(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { discount(memory); }
+#else
+static constexpr std::size_t bytes_alive = 0;
+#endif
+
+namespace {
+
+using namespace known_failures;
+using penstock::bad_samples;
+using penstock::last_batch;
+using penstock::shuffle;
+using clock = std::chrono::steady_clock;
+
+constexpr bool sanitized = KNOWN_FAILURES_SANITIZED != 0;
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+/// What is not as it has to be; no std::exception, so that nobody takes it for an error of a feed.
+struct wrong {
+  std::string what;
+};
+template <class... Parts>
+void check(bool fine, const Parts&... parts) {
+  if (!fine) throw wrong{penstock::detail::concat(parts...)};
+}
+
+// ---- what is read
+
+enum class source { table, range, stream };
+
+/// How reading goes; looked at by readers.
+struct weather {
+  std::uint64_t bad_every = 0, bad_at = 0;  // samples that throw, until they are healed
+  std::uint64_t slow_every = 0;
+  std::atomic<bool> healed{false};
+
+  bool is_bad(std::uint64_t index) const { return bad_every != 0 && index % bad_every == bad_at; }
+  std::uint64_t read(std::uint64_t index) const {
+    if (slow_every != 0 && index % slow_every == 0) {
+      for (int i = 0; i < 2000; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
+      if (index % (2 * slow_every) == 0) std::this_thread::yield();
+    }
+    if (is_bad(index) && !healed.load(std::memory_order_relaxed))
+      throw std::runtime_error("sample " + std::to_string(index) + " is bad");
+    return index;
+  }
+};
+
+struct scenario {
+  source from = source::table;
+  std::uint64_t n = 0, seed = 0;
+  shuffle how = shuffle::full;
+  bad_samples bad = bad_samples::fail;
+  std::shared_ptr<weather> at = std::make_shared<weather>();
+};
+
+/// How a feed of it is cut and scheduled: another one for each feed.
+struct schedule {
+  int readers = 0, depth = 1;
+  std::int64_t batch = 1;
+  last_batch last = last_batch::keep;
+  std::shared_ptr<penstock::reader_pool> pool;
+};
+
+void draw_for(const auto& sample, penstock::philox& random) {
+  auto& number = *std::get<0>(sample).data();
+  number = number << 32 | random();
+}
+
+template <class Device>
+auto start(const scenario& s, const schedule& with, const Device& device, auto&& dataset) {
+  const penstock::read_options options{
+      .readers = with.readers, .shared = with.pool, .bad = s.bad, .most_bad = ~std::uint64_t{0}};
+  return (std::forward<decltype(dataset)>(dataset) | penstock::partition({.seed = s.seed, .shuffle = s.how}) |
+          penstock::read(options, [](const auto& sample, penstock::philox& random) { draw_for(sample, random); }) |
+          penstock::batch({.size = with.batch, .last = with.last}) | penstock::transfer(device, {.depth = with.depth}))
+      .start();
+}
+struct table {
+  std::uint64_t n;
+  std::shared_ptr<weather> at;
+  std::uint64_t size() const { return n; }
+  auto schema() const { return penstock::schema{penstock::field<std::uint64_t>{"number"}}; }
+  void read(std::uint64_t index, const auto& to) const { *std::get<0>(to).data() = at->read(index); }
+};
+template <class Device>
+auto start(const scenario& s, const schedule& with, const Device& device) {
+  const auto numbers = [n = s.n, at = s.at] {
+    return std::views::iota(std::uint64_t{0}, n) |
+           std::views::transform([at](std::uint64_t index) { return at->read(index); });
+  };
+  if (s.from == source::table) return start(s, with, device, table{s.n, s.at});
+  if (s.from == source::range) return start(s, with, device, numbers());
+  return start(s, with, device, penstock::stream(numbers));
+}
+
+// ---- what has to come of it
+
+/// Where a feed stands and what its next batch is, from plan and policies alone.
+class expectation {
+ public:
+  expectation(const scenario& s, const schedule& with) : s_(s), with_(with) {}
+
+  std::uint64_t epoch = 0, position = 0;
+  std::uint64_t stream_step = 0;  // since a loop over a stream began
+
+  bool is_stream() const { return s_.from == source::stream; }
+  std::uint64_t steps_per_epoch() const {
+    return penstock::step_shape{s_.n, static_cast<std::uint64_t>(with_.batch), with_.last, 0}.steps();
+  }
+  bool stands_as(const penstock::feed_state& state) const { return state.epoch == epoch && state.samples == position; }
+  void set(const penstock::feed_state& state) {
+    epoch = state.epoch;
+    position = state.samples;
+    if (!is_stream() && position != 0 && at_end()) next_epoch();
+  }
+  /// A loop has ended by itself: what was left makes no batch.
+  void end_of_loop() {
+    while (position != 0 && pass_one()) {
+    }
+  }
+  /// Passes what is not delivered, if it is next.
+  bool pass_one() {
+    if (position != 0 && at_end())
+      next_epoch();
+    else if (is_empty())
+      go_on();
+    else
+      return false;
+    return true;
+  }
+
+  /// Row by row of the next batch, -1 where its sample is bad. None is left in an epoch that has ended.
+  std::vector<std::int64_t> next_rows() {
+    std::vector<std::int64_t> rows;
+    const auto& all = order();
+    for (std::uint64_t i = position; i < position + next_count(); ++i)
+      rows.push_back(s_.at->is_bad(all[i]) && !s_.at->healed ? -1 : static_cast<std::int64_t>(all[i]));
+    return rows;
+  }
+  std::optional<std::uint64_t> first_bad() {
+    const auto& all = order();
+    for (std::uint64_t i = position; i < position + next_count(); ++i)
+      if (s_.at->is_bad(all[i])) return all[i];
+    return {};
+  }
+  std::uint64_t next_step() const {
+    return is_stream() ? stream_step : position / static_cast<std::uint64_t>(with_.batch);
+  }
+
+  /// Looks at a batch that was delivered, and goes on.
+  template <class Batch>
+  void take(const Batch& batch) {
+    while (is_stream() ? at_end() && pass_one() : is_empty() && pass_one()) {
+    }
+    const std::uint64_t count = next_count();
+    check(count != 0 && !(is_stream() && dropped()), "a batch after the end of epoch ", epoch);
+    check(batch.epoch() == epoch && batch.step() == next_step(), "epoch ", batch.epoch(), " step ", batch.step(),
+          ", wanted epoch ", epoch, " step ", next_step());
+    std::vector<std::int64_t> rows = next_rows();
+    const auto bad = static_cast<std::size_t>(std::ranges::count(rows, -1));
+    check(bad == 0 || s_.bad != bad_samples::fail, "a bad sample was delivered");
+    check(batch.faults().size() == bad, "the batch has ", batch.faults().size(), " faults, wanted ", bad);
+    if (s_.bad == bad_samples::skip) close(rows);
+    for (const auto& fault : batch.faults()) {
+      check(s_.at->is_bad(fault.sample), "sample ", fault.sample, " is good");
+      if (!fault.substitute) continue;
+      rows.at(fault.row) = static_cast<std::int64_t>(*fault.substitute);
+      check(*fault.substitute < s_.n && !s_.at->is_bad(*fault.substitute), "a bad substitute");
+      const auto [known, is_new] = substitutes_.try_emplace({epoch, fault.sample}, *fault.substitute);
+      check(is_new || known->second == *fault.substitute, "another substitute than before");
+    }
+    check(batch.size() == rows.size(), "the batch has ", batch.size(), " samples, wanted ", rows.size());
+    check(batch.rows() == (with_.last == last_batch::pad ? static_cast<std::size_t>(with_.batch) : rows.size()),
+          "the batch has ", batch.rows(), " rows");
+    const auto numbers = batch.template host<0>();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const auto sample = static_cast<std::uint64_t>(rows[i]);
+      const std::uint64_t index = is_stream() ? position + i : sample;
+      check(batch.indices()[i] == index, "row ", i, " is sample ", batch.indices()[i], ", wanted ", index);
+      penstock::philox random(s_.seed, epoch, index);
+      check(numbers[i] == (sample << 32 | random()), "row ", i, " holds something else than sample ", sample);
+    }
+    for (std::size_t i = rows.size(); i < batch.rows(); ++i) check(numbers[i] == 0, "padding is not zero");
+    go_on();
+  }
+
+ private:
+  std::uint64_t next_count() const {
+    return std::min(static_cast<std::uint64_t>(with_.batch), s_.n - std::min(position, s_.n));
+  }
+  bool dropped() const {
+    return with_.last == last_batch::drop && next_count() < static_cast<std::uint64_t>(with_.batch);
+  }
+  bool at_end() const { return next_count() == 0 || dropped(); }
+  void next_epoch() {
+    ++epoch;
+    position = stream_step = 0;
+  }
+  void go_on() {
+    const bool short_one = next_count() < static_cast<std::uint64_t>(with_.batch);
+    position += next_count();
+    ++stream_step;
+    if (is_stream() ? short_one : at_end()) next_epoch();
+  }
+  // A batch that all samples were left out of is not delivered.
+  bool is_empty() {
+    return s_.bad == bad_samples::skip && next_count() != 0 &&
+           std::ranges::all_of(next_rows(), [](std::int64_t row) { return row < 0; });
+  }
+  static void close(std::vector<std::int64_t>& rows) {
+    for (std::size_t i = 0;; ++i) {
+      while (!rows.empty() && rows.back() < 0) rows.pop_back();
+      if (i >= rows.size()) return;
+      if (rows[i] >= 0) continue;
+      rows[i] = rows.back();
+      rows.pop_back();
+    }
+  }
+  const std::vector<std::uint64_t>& order() {
+    if (order_of_ == epoch) return order_;
+    order_of_ = epoch;
+    order_.resize(s_.n);
+    if (!is_stream()) {
+      penstock::default_plan(s_.n, s_.how).order(s_.seed, epoch, 0, order_);
+      return order_;
+    }
+    std::vector<std::uint64_t> window;
+    std::uint64_t next = 0;
+    penstock::philox random(s_.seed, epoch, 0, penstock::random_domain::plan);
+    for (std::uint64_t& one : order_) {
+      if (s_.how.is_none()) {
+        one = next++;
+        continue;
+      }
+      while (window.size() < s_.how.block() && next < s_.n) window.push_back(next++);
+      std::swap(window[random.below(window.size())], window.back());
+      one = window.back();
+      window.pop_back();
+    }
+    return order_;
+  }
+
+  const scenario& s_;
+  const schedule& with_;
+  std::vector<std::uint64_t> order_;
+  std::uint64_t order_of_ = ~std::uint64_t{0};
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> substitutes_;
+};
+
+// ---- what is done with it
+
+struct tally {
+  std::uint64_t batches = 0, feeds = 0, errors = 0, stops = 0, left = 0, resumed = 0, held = 0, faults = 0,
+                observers = 0;
+};
+
+struct observer_threw {};
+
+/// One scenario: some loops over feeds of it, each as drawn from (seed, round, loop) alone.
+template <class Device>
+class player {
+  using feed_type = decltype(start(scenario{}, schedule{}, std::declval<const Device&>()));
+  using batch_type = typename feed_type::batch_type;
+
+ public:
+  player(std::uint64_t seed, std::uint64_t round, Device device, std::shared_ptr<penstock::reader_pool> pool,
+         tally& counts)
+      : seed_(seed), round_(round), device_(std::move(device)), pool_(std::move(pool)), counts_(counts) {
+    penstock::philox random(seed_, 0, round_, penstock::random_domain::user);
+    s_.from = static_cast<source>(random.below(3));
+    s_.n = 8 + random.below(std::uint64_t{120});
+    s_.seed = random();
+    const std::uint64_t block = 1 + random.below(std::uint64_t{20});
+    switch (random.below(3)) {
+      case 0: s_.how = shuffle::none; break;
+      case 1: s_.how = s_.from == source::stream ? shuffle::window(block) : shuffle::full; break;
+      default: s_.how = s_.from == source::stream ? shuffle::window(block) : shuffle::blocks(block);
+    }
+    if (random.below(2) == 0) s_.at->slow_every = 3 + random.below(std::uint64_t{60});
+    // There are good ones to substitute, and a stream's first sample is needed to begin.
+    if (random.below(2) == 0 && s_.n > 40) {
+      s_.at->bad_every = 7 + random.below(std::uint64_t{60});
+      s_.at->bad_at = 1 + random.below(s_.at->bad_every - 1);
+      if (s_.from != source::stream) s_.bad = static_cast<bad_samples>(random.below(3));
+      // What is left out or replaced stays so.
+    }
+  }
+
+  void play() {
+    constexpr std::uint64_t loops = 8;
+    for (loop_ = 0; loop_ < loops; ++loop_) {
+      penstock::philox random(seed_, 1 + loop_, round_, penstock::random_domain::user);
+      if (!feed_) make(random);
+      one_loop(random);
+      if (feed_) check_place("between loops");
+    }
+    if (random_release(1)) release(0);
+    close();  // leases may outlive it
+    while (!held_.empty()) release(0);
+  }
+  std::string describe() const {
+    return penstock::detail::concat("round ", round_, ", loop ", loop_, ": ",
+                                    s_.from == source::table   ? "table"
+                                    : s_.from == source::range ? "range"
+                                                               : "stream",
+                                    " of ", s_.n, ", shuffle ",
+                                    s_.how.is_none()   ? "none"
+                                    : s_.how.is_full() ? "full"
+                                                       : "by ",
+                                    s_.how.block(), ", bad ", static_cast<int>(s_.bad), " every ", s_.at->bad_every,
+                                    " at ", s_.at->bad_at, ", ", with_.readers, " readers, ",
+                                    with_.pool ? "shared, " : "", "depth ", with_.depth, ", batch ", with_.batch,
+                                    ", last ", static_cast<int>(with_.last), ", epoch ",
+                                    expected_ ? expected_->epoch : 0, " sample ", expected_ ? expected_->position : 0);
+  }
+
+ private:
+  struct kept {
+    batch_type batch;
+    std::vector<std::uint64_t> numbers;
+  };
+
+  void make(penstock::philox& random) {
+    with_ = {static_cast<int>(random.below(5)), 1 + static_cast<int>(random.below(4)), 1 + random.below(8),
+             static_cast<last_batch>(random.below(3)), random.below(5) == 0 ? pool_ : nullptr};
+    if (expected_) {
+      state_ = {0, expected_->epoch, expected_->position, 0};
+    }
+    feed_.emplace(start(s_, with_, device_));
+    ++counts_.feeds;
+    events_ = delivered_ = held_here_ = 0;
+    throw_at_ = ~std::uint64_t{0};
+    within_ = false;
+    feed_->observe([this](const penstock::batch_event& event) {
+      if (events_ == throw_at_) throw observer_threw{};
+      check(event.epoch == feed_->state().epoch || feed_->state().samples == 0, "an event of another epoch");
+      ++events_;
+    });
+    expected_.emplace(s_, with_);
+    if (state_.epoch == 0 && state_.samples == 0) return;
+    penstock::feed_state at = feed_->state();
+    at.epoch = state_.epoch;
+    at.samples = state_.samples;
+    resume(at);
+  }
+  void close() {
+    if (!feed_) return;
+    check(events_ == delivered_, "the observer was told of ", events_, " batches, wanted ", delivered_);
+    feed_.reset();
+  }
+  void resume(const penstock::feed_state& state) {
+    feed_->resume(penstock::feed_state::parse(state.text()));
+    expected_->set(state);
+    within_ = false;
+    resumed_ = expected_->position != 0;
+    ++counts_.resumed;
+    check_place("resumed");
+  }
+
+  void one_loop(penstock::philox& random) {
+    enum { epoch, other_epoch, steps, next } way = {};
+    const auto drawn = random.below(8);
+    way = drawn < 3 ? epoch : drawn == 3 ? other_epoch : drawn < 6 ? steps : next;
+    const std::uint64_t per_epoch = expected_->steps_per_epoch();
+    const std::uint64_t most = random.below(3) == 0 ? 4 * per_epoch : 1 + random.below(2 * per_epoch);
+    const std::uint64_t stop_at = random.below(8) == 0 ? random.below(per_epoch + 1) : ~std::uint64_t{0};
+    throw_at_ = random.below(8) == 0 ? events_ + random.below(per_epoch + 1) : ~std::uint64_t{0};
+    const std::uint64_t hold_every = random.below(3) == 0 ? 1 + random.below(std::uint64_t{9}) : 0;
+    const std::uint64_t release_every = 1 + random.below(std::uint64_t{9});
+    const std::uint64_t number = random.below(std::uint64_t{1000});
+    const std::uint64_t after = random.below(std::uint64_t{6});
+    const bool anew = random.below(2) == 0;
+
+    std::jthread stopper;
+    std::uint64_t done = 0;
+    // False: the loop is left.
+    const auto body = [&](batch_type& batch) {
+      expected_->take(batch);
+      ++counts_.batches;
+      ++delivered_;
+      ++done;
+      counts_.faults += batch.faults().size();
+      check_place("after a batch");
+      if (stop_at + 1 == done) stopper = std::jthread([this] { feed_->stop(); });
+      if (done % release_every == 0 && !held_.empty()) release(0);
+      if (hold_every != 0 && done % hold_every == 0 && held_here_ + 1 < with_.depth) hold(std::move(batch));
+      return done < most;
+    };
+    bool left = false, failed = false;
+    const bool goes_on = way == next && within_;
+    const std::uint64_t began_in = way == other_epoch ? number : expected_->epoch;
+    try {
+      if (way == epoch || way == other_epoch) {
+        const bool in_it = std::exchange(resumed_, false) && expected_->epoch == began_in;
+        if (!in_it) expected_->epoch = began_in, expected_->position = 0;
+        expected_->stream_step = 0;
+        within_ = false;
+        for (auto& batch : feed_->epoch(began_in))
+          if (!body(batch)) {
+            left = true;
+            break;
+          }
+      } else if (way == steps) {
+        resumed_ = within_ = false;
+        expected_->stream_step = 0;
+        for (auto& batch : feed_->steps(most)) body(batch);
+        left = within_ = done == most;  // next() goes on from there
+      } else {
+        resumed_ = false;
+        if (!std::exchange(within_, true)) expected_->stream_step = 0;
+        while (auto batch = feed_->next())
+          if (!body(batch)) {
+            left = true;
+            break;
+          }
+        if (!left) within_ = false;
+      }
+    } catch (const observer_threw&) {
+      check(events_ == throw_at_, "the observer threw without being told to");
+      ++counts_.observers;
+      failed = true;
+    } catch (const penstock::error& caught) {
+      see(caught);
+      failed = true;
+    }
+    if (stopper.joinable()) stopper.join();
+    throw_at_ = ~std::uint64_t{0};
+    const bool stopped = feed_->stopped();
+    check(left || failed || stopped || way != steps, "steps(", most, ") ended after ", done);
+    if (!left && !failed && !stopped) {
+      expected_->end_of_loop();
+      // Left behind its last batch an epoch has its end still to come.
+      const bool end_alone = goes_on && done == 0 && expected_->epoch == began_in;
+      check((end_alone || expected_->epoch == began_in + 1) && expected_->position == 0, "loop of kind ",
+            static_cast<int>(way), " from epoch ", began_in, " ended within its epoch after ", done, " batches");
+    }
+    counts_.left += left;
+    counts_.stops += stopped;
+    counts_.errors += failed;
+    if (!expected_->stands_as(feed_->state()) && !((stopped || failed) && passed_unseen())) check_place("after a loop");
+    if (loop_ == 3) mark_ = feed_->state();
+    if (stopped || anew) {
+      close();
+    } else if (failed || after == 0) {
+      resume(feed_->state());
+    } else if (after == 1 && mark_) {
+      resume(*mark_);
+    }
+  }
+  void check_place(const char* when) const {
+    if (expected_->stands_as(feed_->state())) return;
+    throw wrong{penstock::detail::concat(when, " the feed stands at ", feed_->state().text(), ", wanted epoch ",
+                                         expected_->epoch, " sample ", expected_->position)};
+  }
+  // A stop or an error came behind what is not delivered: a batch that all samples were left out of, one that is
+  // dropped, the end of a stream.
+  bool passed_unseen() {
+    while (!expected_->stands_as(feed_->state()))
+      if (!expected_->pass_one()) return false;
+    return true;
+  }
+
+  void see(const penstock::error& caught) {
+    check(s_.at->bad_every != 0 && s_.bad == bad_samples::fail && !s_.at->healed,
+          "an error from nowhere: ", caught.what());
+    if (!expected_->is_stream()) {
+      const auto bad = expected_->first_bad();
+      check(bad && caught.where().sample == bad && caught.where().epoch == expected_->epoch &&
+                caught.where().step == expected_->next_step(),
+            "an error out of its order: ", caught.what());
+    }
+    s_.at->healed = true;
+  }
+  void hold(batch_type batch) {
+    const auto numbers = batch.template host<0>();
+    std::vector<std::uint64_t> copy(numbers.data(), numbers.data() + batch.rows());
+    held_.push_back({std::move(batch), std::move(copy)});
+    ++held_here_;
+    ++counts_.held;
+  }
+  void release(std::size_t which) {
+    const kept& one = held_[which];
+    const auto numbers = one.batch.template host<0>();
+    check(std::equal(one.numbers.begin(), one.numbers.end(), numbers.data()), "a batch that was held has changed");
+    if (held_.size() - which <= static_cast<std::size_t>(held_here_)) --held_here_;
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(which));
+  }
+  bool random_release(std::size_t least) const { return held_.size() > least; }
+
+  std::uint64_t seed_, round_, loop_ = 0;
+  Device device_;
+  std::shared_ptr<penstock::reader_pool> pool_;
+  tally& counts_;
+  scenario s_;
+  schedule with_;
+  std::optional<expectation> expected_;
+  penstock::feed_state state_;
+  std::optional<penstock::feed_state> mark_;
+  std::uint64_t events_ = 0, delivered_ = 0, throw_at_ = ~std::uint64_t{0};
+  int held_here_ = 0;  // of the present feed: the last ones of `held_`
+  bool within_ = false, resumed_ = false;
+  std::optional<feed_type> feed_;
+  std::vector<kept> held_;  // oldest first
+};
+
+// ---- what stays flat
+
+struct footprint {
+  std::size_t threads = 0, descriptors = 0, objects = 0, heap = 0, maps = 0;
+
+  static footprint now() {
+    const struct mallinfo2 memory = ::mallinfo2();
+    footprint result{threads_alive(), open_descriptors(), bytes_alive, memory.uordblks + memory.hblkhd, 0};
+    if (std::FILE* const file = std::fopen("/proc/self/maps", "r")) {
+      for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) result.maps += c == '\n';
+      std::fclose(file);
+    }
+    return result;
+  }
+};
+
+TEST(stress, soak_batches_stay_right_and_threads_descriptors_and_memory_flat) {
+  const std::uint64_t seconds = from_environment("PENSTOCK_SOAK_SECONDS", sanitized ? 3 : 10);
+  const hang_limit limit(static_cast<unsigned>(seconds) + 240);
+  const std::uint64_t seed = from_environment("PENSTOCK_SEED", std::random_device()());
+  std::printf("PENSTOCK_SEED=%ju\n", static_cast<std::uintmax_t>(seed));
+  std::fflush(stdout);
+
+  const auto pool = penstock::reader_pool::make(2);
+  tally counts;
+  std::optional<footprint> first;
+  footprint last;
+  const auto began = clock::now();
+  const auto past = [&](double share) {
+    return std::chrono::duration<double>(clock::now() - began).count() > share * static_cast<double>(seconds);
+  };
+  const auto play = [&](std::uint64_t round, auto device) {
+    player one(seed, round, std::move(device), pool, counts);
+    try {
+      one.play();
+    } catch (const wrong& caught) {
+      ADD_FAILURE() << caught.what << "\n" << one.describe();
+    } catch (const std::exception& caught) {
+      ADD_FAILURE() << caught.what() << "\n" << one.describe();
+    }
+  };
+  const bool one_alone = std::getenv("PENSTOCK_SOAK_ROUND") != nullptr;
+  const std::uint64_t only = from_environment("PENSTOCK_SOAK_ROUND", 0);
+  std::uint64_t played = 0;
+  for (; !past(1) && !HasFailure(); ++played) {
+    const std::uint64_t round = one_alone ? only : played;
+    if (penstock::philox(seed, ~std::uint64_t{0}, round, penstock::random_domain::user).below(2) == 0)
+      play(round, penstock::cpu_device{});
+    else
+      play(round, penstock::modelled_device({.copy_time = std::chrono::microseconds(2)}));
+    if (played % 100 != 99) continue;
+    if (!first && !past(0.1)) continue;  // what is had once is had by then
+    if (first) {
+      EXPECT_TRUE(threads_come_back_to(first->threads));
+      // Readers that are shared let go of a feed that is gone when they next look, which they are told to.
+      EXPECT_TRUE(comes_true([&] { return bytes_alive <= first->objects + 4096; })) << "bytes of new are not deleted";
+    }
+    last = footprint::now();
+    if (!first) first = last;
+    EXPECT_EQ(last.descriptors, first->descriptors);
+    EXPECT_LE(last.threads, first->threads);
+    if (!sanitized) {
+      EXPECT_LE(last.heap, first->heap + (1U << 20)) << "bytes are allocated";
+      EXPECT_LE(last.maps, first->maps + 40) << "parts of the memory are mapped";
+    }
+  }
+  const double took = std::chrono::duration<double>(clock::now() - began).count();
+  const auto print = [](const char* name, std::uint64_t count) {
+    std::printf("  %-36s %ju\n", name, static_cast<std::uintmax_t>(count));
+  };
+  std::printf("%.1f s, %.0f batches a second, PENSTOCK_SEED=%ju\n", took, static_cast<double>(counts.batches) / took,
+              static_cast<std::uintmax_t>(seed));
+  print("scenarios", played);
+  print("feeds", counts.feeds);
+  print("batches", counts.batches);
+  print("errors", counts.errors);
+  print("of them observers'", counts.observers);
+  print("samples left out or replaced", counts.faults);
+  print("stops from another thread", counts.stops);
+  print("loops left", counts.left);
+  print("resumes", counts.resumed);
+  print("batches held", counts.held);
+  if (first)
+    std::printf(
+        "  threads %zu to %zu, descriptors %zu to %zu, bytes of new %zu to %zu, of the heap %zu to %zu, maps %zu to "
+        "%zu\n",
+        first->threads, last.threads, first->descriptors, last.descriptors, first->objects, last.objects, first->heap,
+        last.heap, first->maps, last.maps);
+}
+
+}  // namespace
