@@ -2,8 +2,11 @@
 // What the law of no allocation does not run over: readers' own states, casts, observers and several held batches.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -65,6 +68,30 @@ TYPED_TEST(allocation, an_observer_costs_none_of_ours) {
   feed.observe(counter);
   EXPECT_EQ(allocations_of(feed), 0U);
   EXPECT_EQ(counter.batches, 19U);
+}
+
+/// The first that reads sample 9 of epoch 2 stays there until it is let go.
+struct stays_once {
+  std::atomic<int>* come;
+  std::latch* go_on;
+  void operator()(std::uint64_t index, penstock::read_context& context) const {
+    if (index == 9 && context.epoch == 2 && come->fetch_add(1) == 0) go_on->wait();
+  }
+};
+TYPED_TEST(allocation, reads_that_are_issued_again_cost_none) {
+  std::atomic<int> come{0};
+  std::latch go_on(1);
+  auto feed = (samples{23, stays_once{&come, &go_on}} | penstock::partition() |
+               penstock::read({.readers = 3,
+                               .late = penstock::late_reads::reread,
+                               .late_factor = 2,
+                               .late_floor = std::chrono::milliseconds(1)}) |
+               penstock::batch(4) | penstock::transfer(TypeParam::make(), {.depth = 2}))
+                  .start();
+  EXPECT_EQ(allocations_of(feed), 0U);
+  go_on.count_down();
+  EXPECT_GE(come, 2);
+  EXPECT_GE(feed.rereads().won, 1U);
 }
 
 TYPED_TEST(allocation, samples_that_a_cache_keeps_and_lists_of_bad_ones_cost_none) {

@@ -124,4 +124,10 @@ TEST(Describe, shared_readers_are_named) {
   EXPECT_TRUE(has(line_of(penstock::describe(work), "read"), "shared reader threads"));
 }
 
+TEST(Describe, late_reads_are_told_of) {
+  const auto work =
+      samples | penstock::partition() | penstock::read({.readers = 2, .late = penstock::late_reads::reread});
+  EXPECT_TRUE(has(line_of(penstock::describe(work), "read"), "reads, late ones again by another"));
+}
+
 }  // namespace

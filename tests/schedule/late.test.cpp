@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads that take long: who tells of them.
+// Reads that take long: who tells of them, who reads again, and whom readers help.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -11,10 +12,13 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <penstock/dataset/any_dataset.hpp>
 #include <penstock/dataset/split.hpp>
+#include <penstock/device/modelled.hpp>
+#include <penstock/observe/ledger.hpp>
 #include <penstock/penstock.hpp>
 
 namespace {
@@ -227,6 +231,299 @@ TEST(late, warn_after_is_checked_before_anything_starts) {
   EXPECT_TRUE(
       says(refused({.readers = 1, .timeout = 1s, .warn_after = 1s}), "wanted less than timeout, 1000000000 ns"));
   EXPECT_TRUE(says(refused({.readers = 0, .warn_after = 1s}), "as readers is 0"));
+}
+
+penstock::read_options rereading(int readers, penstock::bad_samples bad = penstock::bad_samples::fail) {
+  return {.readers = readers,
+          .timeout = 1min,
+          .late = penstock::late_reads::reread,
+          .late_factor = 2,
+          .late_floor = 1ms,
+          .bad = bad};
+}
+
+TEST(reread, a_reader_that_does_not_come_back_holds_no_batch_and_no_epoch) {
+  auto plain = feed_of(numbers{23}, {.readers = 1});
+  const auto wanted = all_of(plain), wanted_next = all_of(plain, 1);
+  for (int readers : {2, 3, 8}) {
+    const stuck_at stuck{5};
+    const numbers data{23, {stuck}};
+    auto feed = feed_of(data, rereading(readers));
+    EXPECT_EQ(all_of(feed), wanted) << readers;
+    stuck.entered->wait();  // it is there, and stays
+    EXPECT_EQ(all_of(feed, 1), wanted_next) << readers;
+    EXPECT_GE((*data.reads)[5].load(), 2);
+    EXPECT_GE(feed.rereads().won, 1U);
+    EXPECT_GE(feed.rereads().issued, feed.rereads().won);
+    stuck.go_on->count_down();
+  }
+}
+
+/// Lets each of `stuck` go once the batch that it is in has come.
+template <class Feed>
+std::vector<std::array<std::int64_t, 3>> all_with_comers_back(Feed& feed, const std::vector<stuck_at>& stuck) {
+  std::vector<std::array<std::int64_t, 3>> rows;
+  for (auto& batch : feed.epoch(0)) {
+    for (const stuck_at& one : stuck)
+      if (one.sample / 4 == batch.step()) {
+        one.entered->wait();
+        one.go_on->count_down();  // while its row is looked at here, and while its slot is filled anew
+      }
+    auto [x] = batch.fields();
+    for (std::size_t row = 0; row < batch.size(); ++row) {
+      EXPECT_EQ(batch.indices()[row], static_cast<std::uint64_t>(x(row, 0)));
+      rows.push_back({x(row, 0), x(row, 1), x(row, 2)});
+    }
+  }
+  return rows;
+}
+
+TEST(reread, those_who_come_back_late_touch_nothing) {
+  auto plain = feed_of(numbers{131}, {.readers = 1});
+  const auto wanted = all_of(plain);
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    std::vector<stuck_at> stuck;
+    for (std::uint64_t step = 0; step < 32; ++step)
+      if (penstock::philox(seed, 0, step).below(std::uint64_t{3}) != 0)
+        stuck.push_back({4 * step + penstock::philox(seed, 1, step).below(std::uint64_t{4})});
+    const numbers data{131, stuck};
+    auto feed = feed_of(data, rereading(4 + static_cast<int>(seed % 3)));
+    EXPECT_EQ(all_with_comers_back(feed, stuck), wanted) << "seed " << seed;
+    EXPECT_GE(feed.rereads().won, stuck.size());
+  }
+}
+
+TEST(reread, on_a_device_with_memory_and_with_a_ledger_it_is_the_same) {
+  auto plain = feed_of(numbers{131}, {.readers = 1});
+  const auto wanted = all_of(plain);
+  std::vector<stuck_at> stuck;
+  for (std::uint64_t step = 0; step < 32; step += 2) stuck.push_back({4 * step + step % 4});
+  penstock::modelled_device device({.bandwidth = 1e9});
+  auto feed = (numbers{131, stuck} | penstock::partition({.shuffle = shuffle::none}) |
+               penstock::read(rereading(6), [](const auto& sample) { std::get<0>(sample)(1) += 0; }) |
+               penstock::batch(4) | penstock::transfer(device, {.depth = 2}))
+                  .start();
+  penstock::ledger ledger;
+  feed.observe(ledger);
+  std::vector<std::uint64_t> order;
+  for (auto& batch : feed.epoch(0)) {
+    for (const stuck_at& one : stuck)
+      if (one.sample / 4 == batch.step()) one.go_on->count_down();
+    order.insert(order.end(), batch.indices().begin(), batch.indices().end());
+  }
+  ASSERT_EQ(order.size(), 131U);
+  for (std::uint64_t i = 0; i < 131; ++i) EXPECT_EQ(order[i], i);
+}
+
+struct serial_numbers : numbers {
+  static constexpr bool serial = true;
+};
+
+/// Sample 9 cannot be read, whoever tries; the first who does waits before.
+struct bad_numbers : numbers {
+  bool only_first = false;
+  void read(std::uint64_t index, const penstock::sample_view<numbers_schema>& to,
+            penstock::read_context& context) const {
+    const bool first = (*reads)[index] == 0;
+    numbers::read(index, to, context);
+    if (index == 9 && (first || !only_first)) throw penstock::error("the file is cut", {.position = "row 7"});
+  }
+};
+
+template <class Feed>
+std::string told_by(Feed& feed) {
+  std::string told;
+  try {
+    for (const auto& row : all_of(feed)) told += std::to_string(row[0]) + ' ';
+  } catch (const penstock::error& caught) {
+    told += caught.what();
+  }
+  for (const penstock::sample_fault& one : feed.faults())
+    told += one.where.text() + one.problem + std::to_string(one.row) + std::to_string(one.substitute.value_or(99));
+  return told;
+}
+
+TEST(reread, a_sample_that_fails_late_and_early_is_one_fault) {
+  using penstock::bad_samples;
+  for (const bad_samples bad : {bad_samples::fail, bad_samples::skip, bad_samples::substitute}) {
+    auto plain = feed_of(bad_numbers{{23}}, {.readers = 1, .bad = bad});
+    const std::string wanted = told_by(plain);
+    EXPECT_TRUE(says(wanted, "photo9.png, row 7")) << wanted;
+    const stuck_at stuck{9};
+    auto feed = feed_of(bad_numbers{{23, {stuck}}}, rereading(3, bad));
+    EXPECT_EQ(told_by(feed), wanted);  // while the first reader is still at it
+    stuck.entered->wait();
+    stuck.go_on->count_down();
+  }
+}
+
+TEST(reread, a_good_second_read_saves_a_sample_whose_first_fails_late) {
+  const stuck_at stuck{9};
+  auto plain = feed_of(numbers{23}, {.readers = 1});
+  auto feed = feed_of(bad_numbers{{23, {stuck}}, true}, rereading(3));
+  EXPECT_EQ(all_of(feed), all_of(plain));
+  stuck.go_on->count_down();
+  EXPECT_TRUE(feed.faults().empty());
+}
+
+TEST(reread, a_fault_that_comes_too_late_is_nobodys) {
+  const stuck_at stuck{9};
+  auto feed = feed_of(bad_numbers{{23, {stuck}}}, rereading(3, penstock::bad_samples::skip));
+  (void)feed.next();
+  (void)feed.next();
+  const auto held = feed.next();  // and with it the slot that the first reader began to read for
+  ASSERT_EQ(held.faults().size(), 1U);
+  stuck.entered->wait();
+  stuck.go_on->count_down();
+  EXPECT_EQ(all_of(feed).size(), 22U);  // to begin anew waits for it
+  EXPECT_EQ(held.faults().size(), 1U);
+  EXPECT_EQ(held.size(), 3U);
+}
+
+TEST(reread, to_begin_anew_voids_what_was_begun_and_waits_for_who_is_late) {
+  auto plain = feed_of(numbers{131}, {.readers = 1});
+  const auto wanted = all_of(plain);
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const stuck_at stuck{8 + penstock::philox(seed, 0, 0).below(std::uint64_t{8})};
+    auto feed = feed_of(numbers{131, {stuck}}, rereading(3));
+    std::thread opener;
+    for (auto& batch : feed.epoch(0)) {
+      if (batch.step() != 2 + seed % 3) continue;
+      opener = std::thread([&] {
+        stuck.entered->wait();
+        stuck.go_on->count_down();
+      });
+      break;
+    }
+    EXPECT_EQ(all_of(feed), wanted) << seed;
+    opener.join();
+  }
+}
+
+TEST(reread, what_cannot_be_read_twice_is_refused) {
+  const auto refused = [](const auto& data, penstock::read_options options) {
+    try {
+      auto feed = feed_of(data, options);
+    } catch (const std::invalid_argument& caught) {
+      return std::string(caught.what());
+    }
+    return std::string("accepted");
+  };
+  const numbers data{23};
+  EXPECT_EQ(refused(data, rereading(2)), "accepted");
+  EXPECT_EQ(refused(data, rereading(1)),
+            "penstock: read: late is late_reads::reread, wanted late_reads::wait, as readers is 1: another one is to "
+            "read the sample, too");
+  auto options = rereading(2);
+  options.shared = penstock::reader_pool::make(2);
+  EXPECT_TRUE(says(refused(data, options), "a shared pool's"));
+  options = rereading(2);
+  options.late_factor = 1;
+  EXPECT_TRUE(says(refused(data, options), "late_factor is 1.000000, wanted more than 1"));
+  options = rereading(2);
+  options.late_floor = -1ns;
+  EXPECT_TRUE(says(refused(data, options), "late_floor is -1 ns, wanted 0 or more"));
+  EXPECT_TRUE(says(refused(serial_numbers{{23}}, rereading(2)), "the dataset is serial"));
+}
+
+// Times are made up.
+TEST(row_claims, a_row_is_late_by_the_usual_and_a_third_reader_comes_if_both_are) {
+  using penstock::detail::row_claims;
+  const std::chrono::steady_clock::time_point t0{1h};
+  row_claims claims(2, 4, 3, {.factor = 4, .floor = 10ms});
+  claims.begin(0, 7, 1, 2, t0);
+  EXPECT_FALSE(claims.find_late(1, t0 + 40ms));  // nobody knows what is usual
+  EXPECT_TRUE(claims.find_late(1, t0 + 41ms));
+  for (int i = 0; i < 200; ++i) claims.took(5ms);
+  for (int i = 0; i < 3; ++i) claims.took(10s);  // a few slow ones do not matter
+  EXPECT_FALSE(claims.find_late(1, t0 + 19ms));
+  EXPECT_FALSE(claims.find_late(0, t0 + 1h));  // one's own
+  const auto late = claims.find_late(1, t0 + 30ms);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->step, 7U);
+  EXPECT_EQ(late->slot, 1U);
+  EXPECT_EQ(late->range, 2U);
+  EXPECT_EQ(late->row, 0U);
+  EXPECT_TRUE(claims.join(1, *late, t0 + 30ms));
+  EXPECT_FALSE(claims.join(2, *late, t0 + 30ms));  // another was quicker
+  EXPECT_FALSE(claims.find_late(2, t0 + 45ms));
+  EXPECT_TRUE(claims.find_late(2, t0 + 70ms));
+  for (int i = 0; i < 400; ++i) claims.took(1ms);
+  EXPECT_FALSE(claims.find_late(2, t0 + 40ms));  // the floor
+  EXPECT_TRUE(claims.find_late(2, t0 + 41ms));
+}
+TEST(row_claims, the_first_one_gets_a_row_and_what_has_passed_is_never_taken_for_now) {
+  using penstock::detail::row_claims;
+  const std::chrono::steady_clock::time_point t0{1h};
+  row_claims claims(1, 1, 2, {.factor = 2, .floor = 1ms});
+  claims.begin(0, 7, 0, 0, t0);
+  const auto late = claims.find_late(1, t0 + 1h);
+  ASSERT_TRUE(late);
+  EXPECT_TRUE(claims.join(1, *late, t0 + 1h));
+  EXPECT_TRUE(claims.claim(7, 0, 0, 0));
+  EXPECT_FALSE(claims.claim(7, 0, 0, 0));
+  EXPECT_FALSE(claims.find_late(0, t0 + 2h));  // claimed, and being put in its place
+  claims.next(7, 0, 0, 0, t0 + 1h);
+  EXPECT_FALSE(claims.claim(7, 0, 0, 0));
+  EXPECT_FALSE(claims.join(0, *late, t0 + 2h));
+  EXPECT_TRUE(claims.claim(7, 0, 0, 1));
+  claims.begin(1, 8, 0, 0, t0 + 2h);
+  EXPECT_FALSE(claims.claim(7, 0, 0, 0));
+  EXPECT_FALSE(claims.claim(7, 0, 0, 1));
+  const auto seen = claims.find_late(0, t0 + 4h);
+  ASSERT_TRUE(seen);
+  claims.forget();  // a restart
+  EXPECT_FALSE(claims.join(0, *seen, t0 + 4h));
+  EXPECT_FALSE(claims.claim(8, 0, 0, 0));
+}
+
+/// As far ahead of its consumer as it was given work for; notes whom the one reader works for.
+struct replica_at final : penstock::detail::reader_client {
+  struct course {
+    std::atomic<bool> open{false};
+    std::vector<const replica_at*> order;  // by the one reader
+    std::latch done{1};
+    std::size_t all = 0;
+  };
+  replica_at(course& of, std::uint64_t begin, std::uint64_t end) : whose(of), at(begin), last(end) {}
+  void prepare(std::uint32_t) noexcept override {}
+  penstock::take_result try_take(std::uint32_t) noexcept override {
+    return whose.open && at < last ? penstock::take_result::taken : penstock::take_result::none;
+  }
+  void work(std::uint32_t) noexcept override {
+    ++at;
+    whose.order.push_back(this);
+    if (whose.order.size() == whose.all) whose.done.count_down();
+  }
+  void await_fence(std::uint32_t) noexcept override {}
+  std::uint64_t ahead() const noexcept override { return at; }
+
+  course& whose;
+  std::atomic<std::uint64_t> at;
+  std::uint64_t last;
+};
+
+TEST(reader_pool, readers_help_the_replica_that_is_furthest_behind_and_has_work) {
+  replica_at::course course;
+  course.all = 14;
+  const auto first = std::make_shared<replica_at>(course, 5, 8), last = std::make_shared<replica_at>(course, 0, 8),
+             middle = std::make_shared<replica_at>(course, 3, 6), full = std::make_shared<replica_at>(course, 1, 1);
+  {
+    const auto pool = penstock::reader_pool::make(1);
+    for (const auto& one : {first, last, middle, full}) pool->add(one);
+    course.open = true;
+    pool->waiting()->notify();
+    course.done.wait();
+  }
+  std::uint64_t at_first = 5, at_last = 0, at_middle = 3;
+  for (const replica_at* one : course.order) {
+    const std::uint64_t least =
+        std::min({at_first < 8 ? at_first : 99, at_last < 8 ? at_last : 99, at_middle < 6 ? at_middle : 99});
+    std::uint64_t& at = one == first.get() ? at_first : one == last.get() ? at_last : at_middle;
+    EXPECT_NE(one, full.get());
+    EXPECT_EQ(at, least);
+    ++at;
+  }
 }
 
 }  // namespace

@@ -136,6 +136,14 @@ class ring {
     }
   }
 
+  /// A reader that has no ticket takes part in the work on a step that others have begun: parking waits for it, too,
+  /// until it leaves. False if that is not allowed; what it has seen before must be looked at again.
+  bool join(std::uint32_t reader, std::uint64_t step) noexcept {
+    if (readers_.enter(reader, step)) return true;
+    leave(reader);
+    return false;
+  }
+
   /// The reader no longer touches any slot.
   void leave(std::uint32_t reader) noexcept {
     readers_.leave(reader);

@@ -182,7 +182,9 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
           } else if constexpr (stage_type::kind == stage_kind::read) {
             readers = detail::describe_readers(stage.options);
             const bool transformed = !std::same_as<decltype(stage.transform), no_transform>;
-            std::string does = transformed ? "reads in place, transforms" : "reads in place";
+            const bool again = stage.options.late == late_reads::reread;
+            std::string does = again ? "reads, late ones again by another" : "reads in place";
+            if (transformed) does += ", transforms";
             if (stage.options.bad != bad_samples::fail)
               does += detail::describe_bad(stage.options, stage_type::default_most_bad);
             rows.push_back({"read", readers, does, concat("samples (", sample, ")")});

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -17,8 +18,19 @@
 #include <penstock/channel/channel.hpp>
 #include <penstock/schedule/epochs.hpp>
 #include <penstock/schedule/readers.hpp>
+#include <penstock/schedule/rereads.hpp>
 #include <penstock/schedule/source.hpp>
 #include <penstock/schedule/watchdog.hpp>
+
+namespace penstock {
+
+/// Of samples that took long, since the feed began: see `late_reads::reread`.
+struct reread_counts {
+  std::uint64_t issued = 0;  ///< reads that were issued again
+  std::uint64_t won = 0;     ///< of them, those that came first
+};
+
+}  // namespace penstock
 
 namespace penstock::detail {
 
@@ -62,6 +74,15 @@ class engine final : public reader_client {
     for (auto& one : readers_)
       if (one.state) one.state->stop = stop_.get_token();
   }
+  /// Rows that take longer than `limits` are read by another reader, too. Before any reader comes.
+  void read_again(const late_limits& limits) {
+    const ring_shape& shape = to_->turns.shape();
+    claims_ = std::make_unique<row_claims>(shape.host, shape.ranges, shape.readers, limits);
+    one_row_ = batch_layout<Schema>(to_->layout().schema(), 1);
+  }
+  reread_counts rereads() const noexcept {
+    return {issued_.load(std::memory_order_relaxed), won_.load(std::memory_order_relaxed)};
+  }
   /// Readers have threads of their own, whose numbers errors may name.
   void has_threads() noexcept { threads_ = true; }
 
@@ -71,6 +92,7 @@ class engine final : public reader_client {
     map_.begin(to_->turns.next_step(), epoch, position);
     base_.store(map_.base(), std::memory_order_relaxed);
     for (auto& one : readers_) one.steps.reset();
+    if (claims_) claims_->forget();
   }
 
   // ---- readers
@@ -80,6 +102,7 @@ class engine final : public reader_client {
       // The thread of a reader is ours; the consumer's, where it reads by itself, is not.
       to_->settle(reader, threads_);
       auto state = from_->open();
+      if (claims_) readers_[reader].scratch = aligned_memory(one_row_.bytes());
       const std::scoped_lock lock(stopping_);
       state->stop = stop_.get_token();
       readers_[reader].state = std::move(state);
@@ -90,11 +113,16 @@ class engine final : public reader_client {
     to_->turns.consumer.notify();
   }
   take_result try_take(std::uint32_t reader) noexcept override {
+    if (claims_) [[unlikely]]
+      return take_or_join(reader);
     if (!streams_) return to_->try_take(reader, readers_[reader].held);
     return to_->try_take(reader, readers_[reader].held, [this](std::uint64_t step) { return from_->has_turn(step); });
   }
   std::uint64_t ahead() const noexcept override {
     return to_->turns.ticket_step() - base_.load(std::memory_order_relaxed);
+  }
+  std::chrono::steady_clock::duration look_every() const noexcept override {
+    return claims_ ? claims_->look_every() : std::chrono::steady_clock::duration::zero();
   }
   void await_fence(std::uint32_t reader) noexcept override {
     to_->await_fence(readers_[reader].held.slot, [this] { return to_->turns.interrupted(); });
@@ -108,6 +136,8 @@ class engine final : public reader_client {
   void work(std::uint32_t reader) noexcept override {
     auto& turns = to_->turns;
     reader_slot& own = readers_[reader];
+    if (claims_) [[unlikely]]
+      return work_by_claims(own, reader);
     if (to_->recorder() != nullptr) [[unlikely]]
       return work_recorded(own, reader);
     to_->prefetch_after(own.held);
@@ -163,7 +193,10 @@ class engine final : public reader_client {
       if (fault.where.stage.empty()) fault.where.stage = "read";
       if (!fault.where.epoch) fault.where.epoch = request.epoch;
       fault.where.step = steps.at(owner->map_, held.step).step;
-      owner->to_->note(held.slot, std::move(fault));
+      if (owner->claims_)
+        kept.emplace(std::move(fault));
+      else
+        owner->to_->note(held.slot, std::move(fault));
     }
 
     engine* owner = nullptr;
@@ -172,7 +205,130 @@ class engine final : public reader_client {
     ticket held;
     fill_request<Schema> request;  // what does not change from one to the next is there from the beginning
     epoch_cursor steps;
+    // Where rows are claimed: the row that is read, away from its place, and its fault, until it is claimed.
+    aligned_memory scratch;
+    std::uint64_t index = 0;
+    std::optional<sample_fault> kept;
+    bool joined = false;    // the range was another's ticket
+    std::uint32_t row = 0;  // of the range, to begin with
   };
+
+  // ---- where late rows are read by another reader, too
+
+  [[gnu::noinline]] take_result take_or_join(std::uint32_t reader) noexcept {
+    reader_slot& own = readers_[reader];
+    const take_result result = to_->try_take(reader, own.held);
+    own.joined = false;
+    own.row = 0;
+    if (result == take_result::taken || own.failure) return result;
+    const auto now = std::chrono::steady_clock::now();
+    const auto late = claims_->find_late(reader, now);
+    if (!late || !to_->turns.join(reader, late->step)) return result;
+    if (!claims_->join(reader, *late, now)) {
+      to_->turns.leave(reader);
+      return result;
+    }
+    own.held = {late->step, late->range, late->slot};
+    own.joined = true;
+    own.row = late->row;
+    issued_.fetch_add(1, std::memory_order_relaxed);
+    return take_result::taken;
+  }
+  [[gnu::noinline]] void work_by_claims(reader_slot& own, std::uint32_t reader) noexcept {
+    auto* const recorder = to_->recorder();
+    read_span span;
+    if (recorder != nullptr) {
+      recorder->mark(stage_event::stage::read, true, own.held.step, reader);
+      span.reader = reader;
+      span.when.begin = recorder->now();
+    }
+    const bool last = fill_by_claims(own, reader);
+    if (recorder != nullptr) recorder->mark(stage_event::stage::read, false, own.held.step, reader);
+    if (last) {
+      if (recorder != nullptr) {
+        span.when.end = recorder->now();
+        span.samples = to_->record(own.held.slot).range_rows[own.held.range];
+        recorder->read(own.held.step, own.held.range, span);
+      }
+      if (to_->turns.arrive(own.held)) {
+        finish(own.held);
+        if (recorder != nullptr) recorder->filled(own.held.step);
+        to_->publish(own.held);
+      }
+    }
+    claims_->leave(reader);
+    to_->turns.leave(reader);
+  }
+  // True if this reader brought the range's last row; else it is another's, or void.
+  bool fill_by_claims(reader_slot& own, std::uint32_t reader) noexcept {
+    const ticket& held = own.held;
+    auto& request = own.request;
+    const epoch_map::place& place = own.steps.at(map_, held.step);
+    const auto wanted = static_cast<std::size_t>(place.mine.count);
+    const std::size_t first = least(share_ * held.range, wanted);
+    const std::size_t rows = least(share_, wanted - first);
+    auto begun = std::chrono::steady_clock::now();
+    if (!own.joined) {
+      auto& record = to_->record(held.slot);
+      if (held.range == 0) {
+        record.turn = held.step;
+        note(record.info, place.epoch, place.step, place);
+      }
+      record.range_rows[held.range] = 0;
+      if (rows == 0) return true;
+      claims_->begin(reader, held.step, held.slot, held.range, begun);
+    }
+    request.epoch = place.epoch;
+    request.step = held.step;
+    request.range = held.range;
+    request.indices = std::span(&own.index, 1);
+    request.to = one_row_.views(own.scratch.data(), 1);
+    for (std::uint32_t row = own.row;; ++row) {
+      request.first_row = static_cast<std::uint32_t>(first + row);
+      request.first = place.mine.first + first + row;
+      own.kept.reset();
+      std::exception_ptr failure;
+      try {
+        if (own.failure) std::rethrow_exception(own.failure);
+        if (from_->fill(*own.state, request).interrupted) {
+          if (to_->turns.interrupted()) return false;
+          throw error("the dataset's read_range gave 0 samples, wanted 1");
+        }
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      const auto now = std::chrono::steady_clock::now();
+      if (!own.failure) claims_->took(now - begun);
+      // From here on, if it is another's, the step may have passed and its slot be of another.
+      if (!claims_->claim(held.step, held.slot, held.range, row)) return false;
+      if (own.joined && row == own.row) won_.fetch_add(1, std::memory_order_relaxed);
+      if (failure) {
+        try {
+          std::rethrow_exception(std::move(failure));
+        } catch (...) {
+          fail(own, held, first + row);
+        }
+        return true;
+      }
+      put(own, held.slot, first + row);
+      if (row + 1 == rows) {
+        to_->record(held.slot).range_rows[held.range] = static_cast<std::uint32_t>(rows);
+        return true;
+      }
+      begun = now;
+      claims_->next(held.step, held.slot, held.range, row, now);
+    }
+  }
+  void put(reader_slot& own, std::uint32_t slot, std::size_t row) noexcept {
+    const auto& layout = to_->layout();
+    for (std::size_t i = 0; i < Schema::size; ++i) {
+      const std::size_t bytes = layout.row_bytes(i);
+      if (bytes != 0)
+        std::memcpy(to_->data(slot) + layout.offset(i) + bytes * row, own.scratch.data() + one_row_.offset(i), bytes);
+    }
+    to_->record(slot).indices[row] = own.index;
+    if (own.kept) to_->note(slot, std::move(*own.kept));
+  }
 
   [[gnu::noinline]] bool fill_recorded(reader_slot& own, std::uint32_t reader) noexcept {
     auto& recorder = *to_->recorder();
@@ -314,6 +470,9 @@ class engine final : public reader_client {
   std::mutex stopping_;
   std::stop_source stop_;
   bool threads_ = false;
+  std::unique_ptr<row_claims> claims_;  // or null: each row is read once, in its place
+  batch_layout<Schema> one_row_;
+  std::atomic<std::uint64_t> issued_{0}, won_{0};
   std::atomic<std::size_t> prepared_{0};
   std::atomic<std::uint64_t> base_{0};  // the map's, for readers of several feeds, which look while it is replaced
 };

@@ -177,6 +177,8 @@ class feed {
   /// Samples of this epoch, or of the last one, that could not be read and were left out or replaced, in step order;
   /// see `read_options::bad`. Good until the next batch or epoch is asked for.
   std::span<const sample_fault> faults() const { return core_->faults(); }
+  /// How many late reads were issued again, see `late_reads::reread`; from any thread.
+  reread_counts rereads() const noexcept { return core_->shared().rereads(); }
   /// Goes on from `state`, with the very next sample, in batches of this feed's own size: what is left of the epoch is
   /// cut anew, and its first step has the number of the whole epoch's step that the sample is in. Throws
   /// `penstock::error` if the state is of another dataset, plan or seed.

@@ -114,6 +114,8 @@ struct feed_maker {
       if (read.options.bad != bad_samples::fail)
         reject_option("read", "bad", "skip or substitute",
                       "bad_samples::fail, as a stream cannot go on after an error");
+      if (read.options.late == late_reads::reread)
+        reject_option("read", "late", "late_reads::reread", "late_reads::wait, as a stream gives each sample once");
       std::vector<bucket_shape> buckets;
       if constexpr (std::same_as<decltype(Batch::collate), bucket_by_length>)
         buckets = bucket_shapes(batch.collate.options(), batch.global(where.size), where.size);
@@ -126,6 +128,9 @@ struct feed_maker {
     } else {
       if (!Partition::plan_is_given && partition.options.shuffle.is_window())
         reject_option("partition", "shuffle", "window", "shuffle::full, blocks(n) or none: a window is for streams");
+      if (says_serial<Dataset> && read.options.late == late_reads::reread)
+        reject_option("read", "late", "late_reads::reread",
+                      "late_reads::wait, as the dataset is serial: a second read waits for the first");
       if (!read.options.quarantine.empty()) listed = list_of(*dataset, read.options.quarantine, where);
       from = share<source_type>(dataset, partition.plan_for(dataset->size()), partition.options.seed, read.transform,
                                 batch.collate, read.options.bad, listed);
@@ -160,6 +165,13 @@ struct feed_maker {
     const std::uint64_t fingerprint = from->fingerprint();
     auto shared = share<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),
                                      batch.options.last == last_batch::pad);
+    if (read.options.late == late_reads::reread) {
+      if (capacity / shape.ranges >= row_claims::most_rows)
+        reject_option(
+            "read", "late", "late_reads::reread",
+            concat("late_reads::wait, as batches have more than ", row_claims::most_rows, " samples for each reader"));
+      shared->read_again({read.options.late_factor, read.options.late_floor});
+    }
     feed_limits limits;
     limits.timeout = read.timeout();
     limits.first_timeout = read.first_timeout();

@@ -34,6 +34,8 @@ class reader_client {
   virtual void await_fence(std::uint32_t reader) noexcept = 0;
   /// How far ahead of its first step the next ticket is: readers help the feed that is least ahead.
   virtual std::uint64_t ahead() const noexcept = 0;
+  /// How often a reader that serves nobody else is to ask for work that nothing tells of; 0 is never.
+  virtual std::chrono::steady_clock::duration look_every() const noexcept { return {}; }
 };
 
 }  // namespace detail
@@ -141,6 +143,7 @@ class reader_pool {
   static void serve(state& shared, std::uint32_t reader) {
     client_list clients;
     std::uint64_t version = 0;
+    std::chrono::steady_clock::duration look_every{};
     const auto changed = [&] { return shared.version.load(std::memory_order_acquire) != version; };
     for (;;) {
       if (changed()) {
@@ -156,13 +159,16 @@ class reader_pool {
           if (!known) client->prepare(reader);
         }
         clients = std::move(now);
+        look_every = clients.size() == 1 ? clients[0]->look_every() : std::chrono::steady_clock::duration::zero();
       }
       offer found;
       bool closed = false;
-      shared.waiting.wait([&] {
-        closed = shared.closed.load(std::memory_order_acquire);
-        return closed || changed() || (found = take_once(clients, reader)).client != nullptr;
-      });
+      shared.waiting.wait(
+          [&] {
+            closed = shared.closed.load(std::memory_order_acquire);
+            return closed || changed() || (found = take_once(clients, reader)).client != nullptr;
+          },
+          look_every.count() == 0 ? no_deadline : std::chrono::steady_clock::now() + look_every);
       if (closed) break;
       if (found.client == nullptr) continue;
       if (found.result == take_result::taken) {

@@ -23,6 +23,12 @@ enum class bad_samples : std::uint8_t {
   substitute,  ///< another one of the epoch is read in its place: a function of seed, epoch and sample
 };
 
+/// What is done about a sample whose read takes much longer than reads usually do.
+enum class late_reads : std::uint8_t {
+  wait,    ///< its batch waits for it
+  reread,  ///< another reader reads it, too, and the first result counts
+};
+
 struct read_options {
   /// Threads that read; 0 reads inline, on the consumer's thread, when it asks for a batch. 1 to 256 are useful.
   int readers = 1;
@@ -33,6 +39,15 @@ struct read_options {
   /// How long the consumer waits for a batch before observers get a `late_event`, a line on standard error if none has
   /// `on_late`; again at twice the time, and so on, until `timeout` ends it. 0 is never. 30 seconds unless given.
   std::optional<std::chrono::nanoseconds> warn_after{};
+  /// With `reread`, a read that takes more than `late_factor` times the usual (a running estimate of the median), and
+  /// more than `late_floor`, is issued again by a reader that has nothing else to do; the first result counts, an error
+  /// too, and order and contents of batches are as without. For disks and networks of which some requests hang, and
+  /// what the watchdog of `warn_after` does where it is allowed to act. Samples are read one by one, away from their
+  /// place, and copied there; needs 2 readers, of the feed's own. A read that never ends costs its reader: the others
+  /// go on, and only what begins anew (an epoch that was left early, a resume) and the feed's end wait for it.
+  late_reads late = late_reads::wait;
+  double late_factor = 8;
+  std::chrono::nanoseconds late_floor = std::chrono::milliseconds(10);
   /// Readers go on into the next epoch while the last batches of this one are consumed.
   bool next_epoch = true;
   /// Readers that serve other feeds, too, instead of `readers` of one's own.
@@ -86,6 +101,7 @@ struct read_stage {
     if (options.warn_after && *options.warn_after >= timeout())
       detail::reject_option("read", "warn_after", detail::concat(options.warn_after->count(), " ns"),
                             detail::concat("less than timeout, ", timeout().count(), " ns"));
+    if (options.late == late_reads::reread) check_rereads();
     if (options.most_bad_share && !(*options.most_bad_share >= 0 && *options.most_bad_share <= 1))
       detail::reject_option("read", "most_bad_share", std::to_string(*options.most_bad_share), "0 to 1");
     if (!options.quarantine.empty() && options.bad == bad_samples::fail)
@@ -100,6 +116,20 @@ struct read_stage {
   }
 
  private:
+  void check_rereads() const {
+    constexpr const char* found = "late_reads::reread";
+    if (options.shared)
+      detail::reject_option("read", "late", found,
+                            "late_reads::wait, as the readers are a shared pool's, which serve other feeds meanwhile");
+    if (options.readers < 2)
+      detail::reject_option("read", "late", found,
+                            detail::concat("late_reads::wait, as readers is ", options.readers,
+                                           ": another one is to read the sample, too"));
+    if (!(options.late_factor > 1))
+      detail::reject_option("read", "late_factor", std::to_string(options.late_factor), "more than 1");
+    if (options.late_floor.count() < 0)
+      detail::reject_option("read", "late_floor", detail::concat(options.late_floor.count(), " ns"), "0 or more");
+  }
   void check(const char* name, const std::optional<std::chrono::nanoseconds>& value) const {
     if (!value) return;
     const auto found = detail::concat(value->count(), " ns");
