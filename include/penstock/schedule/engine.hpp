@@ -61,6 +61,21 @@ class engine final : public reader_client {
     for (auto& one : readers_)
       if (one.state) one.state->stop = stop_.get_token();
   }
+  /// What takes how long is to be told by `busy`; before the first reader.
+  void count_busy() noexcept { counts_busy_ = true; }
+  /// How long all readers have read, since the feed was made, in the time of `now`.
+  std::chrono::nanoseconds busy() const noexcept {
+    std::chrono::nanoseconds::rep sum = 0;
+    for (const auto& one : readers_) sum += one.busy.load(std::memory_order_relaxed);
+    return std::chrono::nanoseconds(sum);
+  }
+  /// The device's time where it has one, so that modelled time counts.
+  std::chrono::nanoseconds now() const {
+    if constexpr (requires(const Device& device) { device.now().time_since_epoch(); })
+      return to_->device().now().time_since_epoch();
+    else
+      return std::chrono::steady_clock::now().time_since_epoch();
+  }
   /// Readers have threads of their own, whose numbers errors may name.
   void has_threads() noexcept { threads_ = true; }
 
@@ -107,6 +122,8 @@ class engine final : public reader_client {
   void work(std::uint32_t reader) noexcept override {
     auto& turns = to_->turns;
     reader_slot& own = readers_[reader];
+    if (counts_busy_) [[unlikely]]
+      return work_counted(own, reader);
     if (to_->recorder() != nullptr) [[unlikely]]
       return work_recorded(own, reader);
     to_->prefetch_after(own.held);
@@ -164,8 +181,20 @@ class engine final : public reader_client {
     ticket held;
     fill_request<Schema> request;  // what does not change from one to the next is there from the beginning
     epoch_cursor steps;
+    std::atomic<std::chrono::nanoseconds::rep> busy{0};  // written by the reader alone
   };
 
+  [[gnu::noinline]] void work_counted(reader_slot& own, std::uint32_t reader) noexcept {
+    const auto begin = now();
+    const bool filled = to_->recorder() != nullptr ? fill_recorded(own, reader) : fill(own, own.held);
+    own.busy.store(own.busy.load(std::memory_order_relaxed) + (now() - begin).count(), std::memory_order_relaxed);
+    if (filled && to_->turns.arrive(own.held)) {
+      finish(own.held);
+      if (auto* const recorder = to_->recorder()) recorder->filled(own.held.step);
+      to_->publish(own.held);
+    }
+    to_->turns.leave(reader);
+  }
   [[gnu::noinline]] bool fill_recorded(reader_slot& own, std::uint32_t reader) noexcept {
     auto& recorder = *to_->recorder();
     const ticket& held = own.held;
@@ -305,6 +334,7 @@ class engine final : public reader_client {
   std::mutex stopping_;
   std::stop_source stop_;
   bool threads_ = false;
+  bool counts_busy_ = false;
   std::atomic<std::size_t> prepared_{0};
   std::atomic<std::uint64_t> base_{0};  // the map's, for readers of several feeds, which look while it is replaced
 };

@@ -25,6 +25,8 @@ enum class bad_samples : std::uint8_t {
 
 struct read_options {
   /// Threads that read; 0 reads inline, on the consumer's thread, when it asks for a batch. 1 to 256 are useful.
+  /// `automatic`: as many threads as there are CPUs to run on, of which the feed lets so many work as make steps
+  /// shorter; see `feed::tuning`.
   int readers = 1;
   /// How long the consumer waits for a batch before it gets a `timeout_error`; 10 minutes unless given.
   std::optional<std::chrono::nanoseconds> timeout{};
@@ -68,12 +70,20 @@ struct read_stage {
   read_options options;
   Transform transform;
 
+  /// The most that `automatic` is on `cpus`: one for each, and two where there is one, as reading also waits.
+  static std::uint32_t most_readers(const cpu_set& cpus) {
+    const auto count = static_cast<std::uint32_t>(cpus.size());
+    return count < 2 ? 2 : count > 256 ? 256 : count;
+  }
   std::chrono::nanoseconds timeout() const { return options.timeout.value_or(default_timeout); }
   std::chrono::nanoseconds first_timeout() const { return options.first_timeout.value_or(timeout()); }
 
   void validate() const {
-    if (options.readers < 0 || options.readers > 256)
-      detail::reject_option("read", "readers", std::to_string(options.readers), "0 to 256");
+    if (options.readers != automatic && (options.readers < 0 || options.readers > 256))
+      detail::reject_option("read", "readers", std::to_string(options.readers), "0 to 256, or automatic");
+    if (options.readers == automatic && options.shared)
+      detail::reject_option("read", "readers", "automatic",
+                            "none, as the readers are a shared pool's, whose number serves other feeds, too");
     check("timeout", options.timeout);
     check("first_timeout", options.first_timeout);
     if (options.most_bad_share && !(*options.most_bad_share >= 0 && *options.most_bad_share <= 1))
