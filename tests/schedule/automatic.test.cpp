@@ -64,7 +64,6 @@ TYPED_TEST_SUITE(automatic_feed, laws::devices, laws::device_name);
 TYPED_TEST(automatic_feed, gives_what_any_fixed_one_gives_and_makes_nothing_after_the_start) {
   const auto fixed = this->data | penstock::partition({.seed = 3}) | penstock::read({.readers = 1}) |
                      penstock::batch(batch_size) | penstock::transfer(TypeParam::make(), {.depth = 2});
-  auto expected = fixed.start();
   auto feed = (pipeline_of(this->data) | penstock::transfer(TypeParam::make(), {.depth = automatic})).start();
   {
     auto first = feed.next();
@@ -81,6 +80,7 @@ TYPED_TEST(automatic_feed, gives_what_any_fixed_one_gives_and_makes_nothing_afte
   EXPECT_EQ(wrong, 0U);
   EXPECT_EQ(steps, samples / batch_size);
 
+  auto expected = fixed.start();
   auto wanted = expected.epoch(1);
   auto at = wanted.begin();
   for (auto& batch : feed.epoch(1)) {
