@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include <penstock/sample/error.hpp>
-
 namespace penstock {
 
 /// What a feed has chosen where readers or depth are `automatic`; see `feed::tuning`.
@@ -100,20 +98,20 @@ class tuner {
 
   /// A sentence: what was chosen, and what else was tried or why nothing was.
   std::string why() const {
-    const auto tried = [&](const trial& one) {
-      if (one.to == 0) return std::string();
-      const auto percent = static_cast<std::uint64_t>(100 * one.ratio + 0.5);
-      return concat(" (with ", one.to, " instead of ", one.from, " a step took ", percent, " % of the time)");
-    };
-    std::string out = concat(readers_, " of ", range_.most_readers, range_.most_readers == 1 ? " reader" : " readers",
-                             tried(readers_trial_), ", depth ", depth_, " of ", range_.most_depth, tried(depth_trial_));
+    std::string out =
+        text(readers_, range_.most_readers, range_.most_readers == 1 ? " reader" : " readers", readers_trial_);
+    out += ", depth ";
+    out += text(depth_, range_.most_depth, "", depth_trial_);
     if (held_) out += ", as the loop holds batches";
-    if (!settled()) return out + ": still measuring";
-    if (!may_choose()) return out + ": nothing to choose";
-    out += concat(": the loop waits ", static_cast<std::uint64_t>(100 * base_.waited + 0.5), " % of the time");
-    if (base_.waited >= waits)
-      out += concat(" and readers read ", static_cast<std::uint64_t>(100 * base_.busy + 0.5), " % of it");
-    return out;
+    if (!settled()) return out += ": still measuring";
+    if (!may_choose()) return out += ": nothing to choose";
+    out += ": the loop waits ";
+    out += percent(base_.waited);
+    out += " of the time";
+    if (base_.waited < waits) return out;
+    out += " and readers read ";
+    out += percent(base_.busy);
+    return out += " of it";
   }
 
  private:
@@ -152,6 +150,16 @@ class tuner {
     double ratio = 0;
   };
 
+  static std::string percent(double share) {
+    return std::to_string(static_cast<std::uint64_t>(100 * share + 0.5)) + " %";
+  }
+  static std::string text(std::uint32_t number, std::uint32_t most, const char* of, const trial& tried) {
+    std::string out = std::to_string(number) + " of " + std::to_string(most) + of;
+    if (tried.to != 0)
+      out += " (with " + std::to_string(tried.to) + " instead of " + std::to_string(tried.from) + " a step took " +
+             percent(tried.ratio) + " of the time)";
+    return out;
+  }
   static double ns(std::chrono::nanoseconds time) noexcept { return static_cast<double>(time.count()); }
   std::uint32_t batches(std::uint32_t depth) const noexcept { return range_.copies ? 2 * depth : depth; }
   // Steps that are shorter as what is new is filled, at the pace of readers that have no rest. Where steps differ, that
