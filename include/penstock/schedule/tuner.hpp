@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -135,7 +134,7 @@ class tuner {
     }
     double error() const noexcept {
       const double n = count, mean = sum / n, variance = squares / n - mean * mean;
-      return mean <= 0 || variance <= 0 ? 0 : std::sqrt(variance / (n - 1)) / mean;
+      return mean <= 0 || variance <= 0 ? 0 : root(variance / (n - 1)) / mean;
     }
     bool is_full(std::uint32_t least) const noexcept {
       return count >= most_window || (count >= least && error() <= least_gain);
@@ -150,6 +149,17 @@ class tuner {
     double ratio = 0;
   };
 
+  // <cmath> costs more to include than all of this.
+  static double root(double of) noexcept {
+    double out = of < 1 ? 1 : of;
+    for (int i = 0; i < 40 && of > 0; ++i) out = (out + of / out) / 2;
+    return out;
+  }
+  static double apart(double difference) noexcept { return difference < 0 ? -difference : difference; }
+  static std::uint32_t at_least(double number) noexcept {
+    const auto floor = static_cast<std::uint32_t>(number);
+    return floor < number ? floor + 1 : floor;
+  }
   static std::string percent(double share) {
     return std::to_string(static_cast<std::uint64_t>(100 * share + 0.5)) + " %";
   }
@@ -168,7 +178,7 @@ class tuner {
     constexpr double most = 18;
     if (base_.error > least_gain) return batches(more);
     const double rest = 1 - base_.busy, steps = rest * most < batches(more) ? most : batches(more) / rest;
-    return static_cast<std::uint32_t>(std::ceil(steps));
+    return at_least(steps);
   }
   bool may_choose() const noexcept {
     return range_.readers != range_.most_readers || range_.depth != range_.most_depth;
@@ -202,7 +212,7 @@ class tuner {
     }
     const std::uint32_t tried = readers_;
     readers_ = done.from;
-    const auto half_way = static_cast<std::uint32_t>(std::sqrt(double{1} * tried * done.from) + 0.5);
+    const auto half_way = static_cast<std::uint32_t>(root(double{1} * tried * done.from) + 0.5);
     if (phase_ == phase::readers && half_way > done.from && half_way < tried) return try_readers(half_way, true);
     no_more_readers_ = true;
     choose();
@@ -226,7 +236,7 @@ class tuner {
   // So many that the loop, which without waits would take what it takes for itself, has no need to wait; four times as
   // many at the most.
   std::uint32_t enough_readers() const noexcept {
-    const double own = 1 - base_.waited, wanted = own > 0.25 ? std::ceil(readers_ * base_.busy / own) : 4.0 * readers_;
+    const double own = 1 - base_.waited, wanted = own > 0.25 ? at_least(readers_ * base_.busy / own) : 4.0 * readers_;
     const auto most = range_.most_readers < 4 * readers_ ? range_.most_readers : 4 * readers_;
     const auto least = readers_ + 1;
     return wanted < least ? least : wanted > most ? most : static_cast<std::uint32_t>(wanted);
@@ -250,10 +260,10 @@ class tuner {
     }
     const double chance = 2 * (now.error > reference_.error ? now.error : reference_.error);
     const double far = chance > changed ? chance : changed;
-    const bool off = std::abs(now.time - reference_.time) > far * reference_.time;
+    const bool off = apart(now.time - reference_.time) > far * reference_.time;
     const double before = std::exchange(off_, off ? now.time : 0);
     // Buffers that fill or empty are over when two windows agree.
-    if (!off || std::abs(now.time - before) > far * now.time) return;
+    if (!off || apart(now.time - before) > far * now.time) return;
     began_at_ = seen_;
     no_more_readers_ = no_more_depth_ = false;
     readers_trial_ = depth_trial_ = {};
