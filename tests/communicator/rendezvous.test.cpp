@@ -57,7 +57,7 @@ TEST(rendezvous, who_does_not_come_in_time_is_named_on_all_ranks) {
   group one(4, 0);
   std::atomic<int> told = 0;
   const auto thrown = on_ranks(4, [&](std::uint64_t rank) {
-    one.meet(rank, 20s, 0, 0);
+    one.meet(rank, 20s, 4, 2);
     if (rank == 1 || rank == 3)
       while (told < 2) std::this_thread::sleep_for(1ms);
     try {
@@ -72,6 +72,7 @@ TEST(rendezvous, who_does_not_come_in_time_is_named_on_all_ranks) {
     EXPECT_NE(text.find("1: all_reduce: epoch 5, step 6: rank 1, rank 3 did not come within 50 ms, as seen by rank "),
               text.npos)
         << text;
+    EXPECT_TRUE(text.ends_with("; rank 1 came last in epoch 4, step 2; rank 3 came last in epoch 4, step 2")) << text;
   }
 }
 

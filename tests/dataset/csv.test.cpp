@@ -38,6 +38,7 @@ TEST(csv_table, gives_features_and_target) {
   const temporary_directory directory;
   const csv_table table(directory.file("t.csv", "a,price,b\n1,2,3\n4,5.5,6\n"), {.target = "price"});
   EXPECT_EQ(table.size(), 2u);
+  EXPECT_EQ(table.where(1).path, directory.path() + "/t.csv");
   EXPECT_EQ(table.schema(), (schema{field<float, 1>{"x", {2}}, field<float>{"price", {}}}));
   EXPECT_EQ(table.feature_names(), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(rows_of(table), (std::vector<numbers>{{1, 3, 2}, {4, 6, 5.5}}));

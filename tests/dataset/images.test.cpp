@@ -33,6 +33,7 @@ TEST(images, whole_images_as_fields) {
   const auto data = images<float>(photos);
   EXPECT_EQ(photos.loads->load(), 0u);  // not in the constructor
   EXPECT_EQ(data.size(), 2u);
+  EXPECT_EQ(data.where(1).path, photos.path(1));
   const auto field = std::get<0>(data.schema().fields);
   EXPECT_EQ(field.name, "image");
   EXPECT_EQ(field.shape, (std::array<std::size_t, 3>{3, 2, 3}));

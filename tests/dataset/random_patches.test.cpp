@@ -121,6 +121,7 @@ TEST(random_patches, a_patch_says_where_it_is_from_and_holds_those_pixels) {
       random_patches<std::uint8_t>(photos, {.size = {5, 7}, .per_image = 30, .flip_rows = true, .flip_columns = true});
   for (std::uint64_t i = 0; i < patches.size(); ++i) {
     const auto [data, origin] = read<std::uint8_t>(patches, i, 2);
+    ASSERT_EQ(patches.where(i).path, photos.path(origin.image));
     EXPECT_EQ(origin, patches.origin(7, 2, i));
     EXPECT_EQ(origin.image, i / 30);
     const penstock::pixel_box box = origin.box(patches.patch_size());

@@ -127,6 +127,7 @@ TEST(tiles, the_dataset_goes_through_a_feed_and_each_image_is_decoded_once) {
       for (std::size_t row = 0; row < batch.size(); ++row, ++index) {
         const auto [numbers, place] = sample_of(data, index);
         ASSERT_EQ(places[row], place);
+        ASSERT_EQ(data.where(index).path, images.path(place.image));
         ASSERT_TRUE(std::equal(numbers.begin(), numbers.end(), pixels.sub(row).begin()));
       }
     }

@@ -317,6 +317,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
         for (auto& stream : back.streams) stream.reset();
         back.release_failure = nullptr;
       } catch (...) {
+        if (recorder_) recorder_->let_go(back.record.turn, false);
         // The streams stay: the next release, or the end, waits for them, too.
         back.release_failure = std::current_exception();
       }

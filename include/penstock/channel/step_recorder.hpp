@@ -71,7 +71,7 @@ class step_recorder {
  public:
   using time = std::chrono::nanoseconds;
 
-  /// `work`: the stream on which batches are consumed. Waits for what is on it.
+  /// `work`: the stream on which batches are consumed.
   step_recorder(const Device& device, std::uint32_t buffers, std::uint32_t ranges, std::uint32_t readers,
                 stream_view work)
       : device_(device), ranges_(ranges), readers_(readers), work_(work), mask_(std::bit_ceil(2 * buffers + 8) - 1) {
@@ -81,12 +81,15 @@ class step_recorder {
     open_ = std::make_unique<open_step[]>(mask_ + 1);
     for (std::size_t i = 0; i <= mask_; ++i) open_[i].reads.resize(ranges);
     if constexpr (tells && !states_times<Device>) {
+      // On a stream with nothing on it: the consumer's may be busy for as long as it likes.
+      const auto idle = device_.make_stream();
       anchor_.emplace(device_.make_timing_event());
-      device_.record(*anchor_, work_);
-      while (device_.wait(
-                 *anchor_, [] { return false; }, std::chrono::steady_clock::now() + std::chrono::seconds(1)) !=
-             wait_result::complete) {
-      }
+      device_.record(*anchor_, idle.view());
+      if (device_.wait(
+              *anchor_, [] { return false; }, std::chrono::steady_clock::now() + std::chrono::seconds(10)) !=
+          wait_result::complete)
+        throw timeout_error("the device did not pass an event on an idle stream within 10 s, to tell its time from",
+                            provenance{});
       anchored_ = now();
     }
   }
@@ -139,11 +142,13 @@ class step_recorder {
     open_step& here = open_[step & mask_];
     if (here.used) {
       ++lost_;  // the one that is held
+      last_is_open_ = false;
+      if (of(step).timed && !here.timed) of(step).taken.store(false, std::memory_order_release);
       return;
     }
     const entry& from = of(step);
     std::ranges::copy(from.reads, here.reads.begin());
-    here.used = true;
+    here.used = last_is_open_ = true;
     here.info = info;
     here.bytes = bytes;
     here.filled = from.filled;
@@ -164,17 +169,18 @@ class step_recorder {
   /// Of the step received last.
   void reduces(bool begins) noexcept {
     open_step& here = open_[last_open_ & mask_];
-    if (open_count_ != 0 && here.used) here.reduce += begins ? -now() : now();
+    if (last_is_open_ && open_count_ != 0 && here.used) here.reduce += begins ? -now() : now();
   }
-  /// By whoever lets go.
-  void let_go(std::uint64_t step) noexcept {
+  /// By whoever lets go. `in_order`: nothing went wrong with the events that order what comes after.
+  void let_go(std::uint64_t step, bool in_order = true) noexcept {
     open_step& here = open_[step & mask_];
-    if (here.step.load(std::memory_order_acquire) != step) return;
+    if (here.step.load(std::memory_order_acquire) != step || here.ended.load(std::memory_order_relaxed)) return;
     mark(stage_event::stage::compute, false, step);
     try {
       here.let_go = now();
+      here.failed = !in_order;
       if constexpr (tells)
-        if (here.timed) device_.record(of(step).events.compute_end, work_);
+        if (here.timed && in_order) device_.record(of(step).events.compute_end, work_);
     } catch (...) {
       here.failed = true;
     }
@@ -192,12 +198,12 @@ class step_recorder {
           const auto& last = of(first_open_).events.compute_end;
           if (!device_.ready(last) && !wait(last)) return;
         }
-      const step_record told = closed(here);
+      const std::uint64_t step = first_open_;
       here.used = false;
       here.step.store(none, std::memory_order_relaxed);
       --open_count_;
       first_open_ = here.next;
-      tell(told);
+      tell(closed(here, step));
     }
   }
   template <class Tell>
@@ -207,7 +213,7 @@ class step_recorder {
   /// While no reader is at work: what was read and will not be received.
   void restart() noexcept {
     for (std::size_t i = 0; i <= mask_; ++i)
-      if (!open_[i].used) entries_[i]->taken.store(false, std::memory_order_relaxed);
+      if (!(open_[i].used && open_[i].timed)) entries_[i]->taken.store(false, std::memory_order_relaxed);
   }
 
  private:
@@ -250,7 +256,7 @@ class step_recorder {
     last_open_ = step;
   }
 
-  step_record closed(open_step& here) {
+  step_record closed(open_step& here, std::uint64_t step) {
     step_record out;
     out.epoch = here.info.epoch;
     out.step = here.info.step;
@@ -268,9 +274,11 @@ class step_recorder {
     out.lost = lost_;
     if constexpr (tells) {
       if (here.timed) {
-        entry& at = of(first_open_);
+        entry& at = of(step);
         if (!here.failed) {
           out.copied = true;
+          // No copy begins before its batch is read: what the two clocks have gone apart by since the last step.
+          if (const time early = here.filled - time_of(at.events.copy_begin); early > time{0}) correct(early);
           out.copy.begin = time_of(at.events.copy_begin);
           out.copy.end = time_of(at.events.copy_end);
           out.compute.begin = time_of(at.events.compute_begin);
@@ -300,6 +308,10 @@ class step_recorder {
     }
   }
 
+  void correct([[maybe_unused]] time by) noexcept {
+    if constexpr (!states_times<Device>) anchored_ += by;
+  }
+
   struct no_event {};
   template <class D, bool>
   struct event_of {
@@ -322,6 +334,7 @@ class step_recorder {
   time anchored_{0};
   std::uint64_t first_open_ = 0, last_open_ = 0, open_count_ = 0;
   std::uint64_t lost_ = 0;
+  bool last_is_open_ = false;  // the step received last has a place
   std::atomic<void (*)(const void*, const stage_event&) noexcept> tell_{nullptr};
   mutable std::atomic<int> telling_{0};
   const void* whom_ = nullptr;

@@ -40,6 +40,8 @@ class rendezvous {
   /// who gives up decide it by one word.
   std::uint64_t meet(std::uint64_t rank, std::chrono::nanoseconds timeout, std::uint64_t epoch, std::uint64_t step) {
     const std::uint64_t meeting = next(rank) + 1;
+    ranks_[rank].epoch.store(epoch, std::memory_order_relaxed);
+    ranks_[rank].step.store(step, std::memory_order_relaxed);
     ranks_[rank].come.store(meeting, std::memory_order_release);
     for (std::uint64_t word = word_.load(std::memory_order_relaxed);;) {
       if ((word & aborted) != 0) throw_if_aborted();
@@ -49,17 +51,18 @@ class rendezvous {
     gate_.notify();
     const auto ended = [&] { return all_came(meeting) || is_aborted(); };
     if (!gate_.wait(ended, deadline_after(timeout))) {
-      std::string missing;
+      std::string missing, last;
       std::uint64_t first = size_;
       for (std::uint64_t r = 0; r < size_; ++r) {
         if (came(r, meeting)) continue;
         if (first == size_) first = r;
         missing += concat(missing.empty() ? "rank " : ", rank ", r);
+        last += last_known(r);
       }
       if (first != size_)
         abort_unless(
             first, {.stage = "all_reduce", .epoch = epoch, .step = step},
-            concat(missing, " did not come within ", timeout.count() / 1'000'000, " ms, as seen by rank ", rank),
+            concat(missing, " did not come within ", timeout.count() / 1'000'000, " ms, as seen by rank ", rank, last),
             [&] { return all_came(meeting); });
       else
         gate_.wait(ended);  // the last one is on its way in
@@ -92,7 +95,8 @@ class rendezvous {
 
  private:
   struct alignas(cache_line) one {
-    std::atomic<std::uint64_t> come{0};  // how many meetings this rank has come to
+    std::atomic<std::uint64_t> come{0};            // how many meetings this rank has come to
+    std::atomic<std::uint64_t> epoch{0}, step{0};  // of the last one, for messages
     Seat seats[2];
   };
 
@@ -101,6 +105,12 @@ class rendezvous {
   std::uint64_t next(std::uint64_t rank) const noexcept { return ranks_[rank].come.load(std::memory_order_relaxed); }
   bool came(std::uint64_t rank, std::uint64_t meeting) const noexcept {
     return ranks_[rank].come.load(std::memory_order_acquire) >= meeting;
+  }
+  std::string last_known(std::uint64_t rank) const {
+    const one& of = ranks_[rank];
+    if (of.come.load(std::memory_order_acquire) == 0) return concat("; rank ", rank, " has never come");
+    return concat("; rank ", rank, " came last in epoch ", of.epoch.load(std::memory_order_relaxed), ", step ",
+                  of.step.load(std::memory_order_relaxed));
   }
   // Nobody comes to a meeting before all have come to the one before.
   bool all_came(std::uint64_t meeting) const noexcept {

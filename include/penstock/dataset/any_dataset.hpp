@@ -29,6 +29,7 @@ class any_dataset {
     virtual ~erased() = default;
     virtual std::uint64_t size() const = 0;
     virtual Schema schema() const = 0;
+    virtual provenance where(std::uint64_t index) const = 0;
     virtual std::unique_ptr<erased_reader> open() const = 0;
   };
 
@@ -41,6 +42,8 @@ class any_dataset {
 
   std::uint64_t size() const { return of_->size(); }
   Schema schema() const { return of_->schema(); }
+  /// Empty, where the dataset does not know.
+  provenance where(std::uint64_t index) const { return of_->where(index); }
 
   /// One reader's own access.
   class reader {
@@ -88,6 +91,12 @@ class any_dataset {
     explicit model(From&& from) : source(std::forward<From>(from)) {}
     std::uint64_t size() const override { return static_cast<std::uint64_t>(source.size()); }
     Schema schema() const override { return source.schema(); }
+    provenance where([[maybe_unused]] std::uint64_t index) const override {
+      if constexpr (detail::says_where<D>)
+        return source.where(index);
+      else
+        return {};
+    }
     std::unique_ptr<erased_reader> open() const override {
       if constexpr (detail::opens<D>)
         return std::make_unique<own_reader<D, std::remove_cvref_t<decltype(source.open())>>>(source);

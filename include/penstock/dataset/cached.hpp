@@ -256,6 +256,11 @@ class cached_dataset {
 
   std::uint64_t size() const { return static_cast<std::uint64_t>(cache_->source().size()); }
   schema_type schema() const { return cache_->source().schema(); }
+  provenance where(std::uint64_t index) const
+    requires detail::says_where<D>
+  {
+    return cache_->source().where(index);
+  }
   /// Of a dataset that is read by itself; others are read by what `open` gives.
   void read(std::uint64_t index, const sample_view<schema_type>& to) const
     requires(!detail::opens<D>)

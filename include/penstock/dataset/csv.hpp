@@ -25,6 +25,9 @@ class csv_base {
   /// Rows, the header not counted.
   std::size_t size() const { return content_->size(); }
 
+  /// The file of a row.
+  provenance where(std::size_t) const { return place_in_file(content_->layout().path()); }
+
   /// The name of each element of x: the column's, or "color=D" for a category of a one-hot column.
   std::vector<std::string> feature_names() const {
     std::vector<std::string> names;

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/sample/error.hpp>
 #include <penstock/sample/philox.hpp>
 #include <penstock/sample/schema.hpp>
 
@@ -101,6 +102,12 @@ concept says_serial = requires { requires D::serial; };
 template <class D>
 concept prefetches = requires(D& dataset, std::uint64_t index) { dataset.prefetch(index); };
 
+/// Knows which file a sample is in, without reading it.
+template <class D>
+concept says_where = requires(const D& dataset, std::uint64_t index) {
+  { dataset.where(index) } -> std::convertible_to<provenance>;
+};
+
 /// Samples lie behind pointers: those are brought near first, for the hint at the sample to find them.
 template <class D>
 concept prefetches_places = requires(D& dataset, std::uint64_t index) { dataset.prefetch_place(index); };
@@ -134,7 +141,9 @@ inline void prefetch_lines(const void* first, std::size_t size) noexcept {
 /// or
 /// - `static constexpr bool serial = true` says that only one reader may be in it at a time.
 /// Optional: `read_range(indices, to)` reads a whole range where that is faster, row i of the batch views being sample
-/// indices[i]; `prefetch(index)` hints at a sample that will soon be read.
+/// indices[i]; `prefetch(index)` hints at a sample that will soon be read; `where(index) const` gives a `provenance`
+/// with the path of the sample's file, for messages about a read that failed or does not end. It is called from any
+/// thread, while samples are read, and opens nothing.
 template <class D>
 concept dataset = detail::describes_samples<D> && std::is_object_v<D> &&
                   (detail::opens_readers<D> || (detail::says_serial<D> && detail::reads<D, detail::schema_of<D>>) ||

@@ -40,6 +40,8 @@ class image_dataset {
 
   std::uint64_t size() const { return state_->source.size(); }
   std::string path(std::uint64_t index) const { return state_->source.path(index); }
+  /// The file of a sample.
+  provenance where(std::uint64_t index) const { return detail::place_in_file(path(index)); }
   std::size_t channels() const { return state_->writer.channels(); }
 
   schema_type schema() const {

@@ -69,6 +69,8 @@ class patch_dataset {
   std::uint64_t size() const { return images() * state_->per_image; }
   std::uint64_t images() const { return std::get<0>(state_->sources).size(); }
   std::string path(std::uint64_t image) const { return std::get<0>(state_->sources).path(image); }
+  /// The file of a sample, which is a patch; of pairs the first.
+  provenance where(std::uint64_t index) const { return detail::place_in_file(path(index / state_->per_image)); }
   const std::array<std::size_t, 3>& patch_size() const { return state_->size; }
 
   schema_type schema() const {

@@ -84,6 +84,11 @@ class subset {
   {
     return detail::read_part<detail::schema_of<Dataset>>(*whole_, order_, first_, indices, to, context);
   }
+  provenance where(std::uint64_t index) const
+    requires detail::says_where<Dataset>
+  {
+    return whole_->where(origin(index));
+  }
   void prefetch(std::uint64_t index) const
     requires detail::prefetches<const Dataset>
   {

@@ -48,6 +48,8 @@ class tile_dataset {
   std::uint64_t size() const { return state_->first.back(); }
   std::uint64_t images() const { return state_->first.size() - 1; }
   std::string path(std::uint64_t image) const { return state_->source.path(image); }
+  /// The file of a sample, which is a tile.
+  provenance where(std::uint64_t index) const { return detail::place_in_file(path(image_of(index))); }
   std::size_t channels() const { return state_->writer.channels(); }
   /// The grid of an image: what a `stitcher` is made from.
   const tile_grid& grid(std::uint64_t image) const { return state_->grid(image); }
@@ -69,11 +71,10 @@ class tile_dataset {
 
   void read(std::uint64_t index, const sample_view<schema_type>& to) const {
     const state& own = *state_;
-    const auto after = std::upper_bound(own.first.begin(), own.first.end(), index);
-    const auto image_number = static_cast<std::uint64_t>(after - own.first.begin() - 1);
+    const std::uint64_t image_number = image_of(index);
     const tile_grid& grid = own.grid(image_number);
     const tile_place place =
-        grid.place(static_cast<std::size_t>(index - *(after - 1)), static_cast<std::uint32_t>(image_number));
+        grid.place(static_cast<std::size_t>(index - own.first[image_number]), static_cast<std::uint32_t>(image_number));
     const auto decoded = own.load(image_number);
     const std::array<std::size_t, 3> found{decoded->depth(), decoded->height(), decoded->width()};
     if (found != grid.extent())
@@ -95,6 +96,10 @@ class tile_dataset {
   cache_counts decoded() const { return state_->cache.counts(); }
 
  private:
+  std::uint64_t image_of(std::uint64_t index) const {
+    const auto& first = state_->first;
+    return static_cast<std::uint64_t>(std::upper_bound(first.begin(), first.end(), index) - first.begin() - 1);
+  }
   static std::string text(const std::array<std::size_t, 3>& extent) {
     const std::string plane = detail::concat(extent[1], " x ", extent[2]);
     return dimensions == 2 ? plane : detail::concat(extent[0], " x ", plane);

@@ -56,6 +56,14 @@ struct epoch_event {
   std::span<const sample_fault> faults{};  ///< samples that could not be read, in step order; see `read_options::bad`
 };
 
+/// The consumer has waited for a batch for longer than `read_options::warn_after`, and goes on waiting.
+struct late_event {
+  std::string_view message{};           ///< a sentence: who is at what, and since when
+  provenance where{};                   ///< the sample that is read, as far as known with its path, and the reader
+  std::chrono::nanoseconds waited{0};   ///< by the consumer
+  std::chrono::nanoseconds reading{0};  ///< how long that sample's read has taken, at the least
+};
+
 /// An error is about to reach the consumer.
 struct error_event {
   std::string_view message{};
@@ -82,6 +90,8 @@ concept hears_error = requires(Observer& observer, const error_event& event) { o
 template <class Observer>
 concept hears_end = requires(Observer& observer, const run_end& event) { observer.on_end(event); };
 template <class Observer>
+concept hears_late = requires(Observer& observer, const late_event& event) { observer.on_late(event); };
+template <class Observer>
 concept hears_step = requires(Observer& observer, const step_record& event) { observer.on_step(event); };
 template <class Observer>
 concept hears_stage = requires(Observer& observer, const stage_event& event) { observer.on_stage(event); };
@@ -99,6 +109,7 @@ constexpr bool hooks_fit<Observer> = (hears_begin<Observer> || !requires { &Obse
                                      (hears_epoch<Observer> || !requires { &Observer::on_epoch; }) &&
                                      (hears_step<Observer> || !requires { &Observer::on_step; }) &&
                                      (hears_stage<Observer> || !requires { &Observer::on_stage; }) &&
+                                     (hears_late<Observer> || !requires { &Observer::on_late; }) &&
                                      (hears_error<Observer> || !requires { &Observer::on_error; }) &&
                                      (hears_end<Observer> || !requires { &Observer::on_end; });
 
@@ -106,7 +117,8 @@ constexpr bool hooks_fit<Observer> = (hears_begin<Observer> || !requires { &Obse
 
 /// Listens to a feed or a run. Any type with at least one of `on_begin(const run_begin&)`, `on_batch(const
 /// batch_event&)`, `on_metric(const metric_event&)`, `on_epoch(const epoch_event&)`, `on_step(const step_record&)`,
-/// `on_error(const error_event&)` and `on_end(const run_end&)`; or a callable that takes a `const batch_event&`.
+/// `on_late(const late_event&)`, `on_error(const error_event&)` and `on_end(const run_end&)`; or a callable that takes
+/// a `const batch_event&`.
 ///
 /// A feed looks at clocks for each step only if one of its observers has `on_step` or `on_stage`, as ledger and trace.
 /// `on_stage(const stage_event&)` alone is called by the threads that work, by several at once; it throws nothing.
@@ -129,7 +141,8 @@ concept observer =
     detail::hears_begin<std::remove_reference_t<Observer>> || detail::hears_batch<std::remove_reference_t<Observer>> ||
     detail::hears_metric<std::remove_reference_t<Observer>> || detail::hears_epoch<std::remove_reference_t<Observer>> ||
     detail::hears_error<std::remove_reference_t<Observer>> || detail::hears_end<std::remove_reference_t<Observer>> ||
-    detail::hears_step<std::remove_reference_t<Observer>> || detail::hears_stage<std::remove_reference_t<Observer>> ||
+    detail::hears_late<std::remove_reference_t<Observer>> || detail::hears_step<std::remove_reference_t<Observer>> ||
+    detail::hears_stage<std::remove_reference_t<Observer>> ||
     detail::called_with_batch<std::remove_reference_t<Observer>>;
 
 /// Observers of any types, in the order in which they were added. An empty list owns nothing and `notify` does nothing;
@@ -141,20 +154,23 @@ class observer_list {
   void add(Observer&& observer) {
     static_assert(
         detail::hooks_fit<std::remove_reference_t<Observer>>,
-        "penstock: an observer's on_begin, on_batch, on_metric, on_epoch, on_step, on_stage, on_error or on_end cannot "
-        "be called with a const reference to its event: run_begin, batch_event, metric_event, epoch_event, "
-        "step_record, stage_event, error_event, run_end");
+        "penstock: an observer's on_begin, on_batch, on_metric, on_epoch, on_step, on_stage, on_late, on_error or "
+        "on_end "
+        "cannot be called with a const reference to its event: run_begin, batch_event, metric_event, epoch_event, "
+        "step_record, stage_event, late_event, error_event, run_end");
     using held = std::conditional_t<std::is_lvalue_reference_v<Observer>, Observer, std::remove_const_t<Observer>>;
     auto* last = &first_;
     while (*last) last = &(*last)->next;
     last->reset(new model<held>(std::forward<Observer>(observer)));
     hears_steps_ |= detail::hears_step<std::remove_reference_t<Observer>>;
+    hears_late_ |= detail::hears_late<std::remove_reference_t<Observer>>;
     hears_stages_ |= detail::hears_stage<std::remove_reference_t<Observer>>;
   }
 
   bool empty() const noexcept { return !first_; }
   bool hears_steps() const noexcept { return hears_steps_; }
   bool hears_stages() const noexcept { return hears_stages_; }
+  bool hears_late() const noexcept { return hears_late_; }
 
   /// Calls every observer that has the hook. The first that throws ends the round; its exception leaves.
   void notify(const run_begin& event) const { each(event); }
@@ -162,6 +178,7 @@ class observer_list {
   void notify(const metric_event& event) const { each(event); }
   void notify(const epoch_event& event) const { each(event); }
   void notify(const step_record& event) const { each(event); }
+  void notify(const late_event& event) const { each(event); }
   /// From any thread, while none is added.
   void notify(const stage_event& event) const noexcept { each(event); }
 
@@ -196,6 +213,7 @@ class observer_list {
     virtual void tell(const metric_event& event) = 0;
     virtual void tell(const epoch_event& event) = 0;
     virtual void tell(const step_record& event) = 0;
+    virtual void tell(const late_event& event) = 0;
     virtual void tell(const stage_event& event) = 0;
     virtual void tell(const error_event& event) = 0;
     virtual void tell(const run_end& event) = 0;
@@ -230,6 +248,9 @@ class observer_list {
     void tell([[maybe_unused]] const step_record& event) override {
       if constexpr (detail::hears_step<type>) held.on_step(event);
     }
+    void tell([[maybe_unused]] const late_event& event) override {
+      if constexpr (detail::hears_late<type>) held.on_late(event);
+    }
     void tell([[maybe_unused]] const stage_event& event) override {
       if constexpr (detail::hears_stage<type>) held.on_stage(event);
     }
@@ -250,6 +271,7 @@ class observer_list {
 
   bool hears_steps_ = false;
   bool hears_stages_ = false;
+  bool hears_late_ = false;
   std::unique_ptr<erased> first_;  // a list, which compiles in less time than a vector
 };
 

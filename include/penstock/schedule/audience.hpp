@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,6 +56,12 @@ class audience {
   void epoch_ends(std::span<const sample_fault> faults) {
     if (!observers_.empty())
       observers_.notify(epoch_event{epoch_, steps_, samples_, clock::now() - begun_at_, waited_, faults});
+  }
+  /// On standard error, if nobody hears it.
+  void late(const late_event& event) const {
+    observers_.notify(event);
+    if (!observers_.hears_late())
+      std::fprintf(stderr, "penstock: %.*s\n", static_cast<int>(event.message.size()), event.message.data());
   }
   void error(std::string_view message, const provenance& where) noexcept {
     observers_.notify(error_event{message, where});

@@ -119,6 +119,16 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   std::uint64_t positions() const override { return plan_.size(); }
   bool leaves_out() const override { return bad_ == bad_samples::skip; }
 
+  provenance where([[maybe_unused]] std::uint64_t sample) const noexcept override {
+    if constexpr (says_where<Dataset>) {
+      try {
+        if (sample < static_cast<std::uint64_t>(dataset_->size())) return dataset_->where(sample);
+      } catch (...) {
+        // What is to be told is more than where it was.
+      }
+    }
+    return {};
+  }
   std::uint64_t fingerprint() const override {
     std::uint64_t hash = mix(mix(mix(mix_start, dataset_->size()), plan_.size()), seed_);
     std::uint64_t begin[8] = {};
@@ -255,6 +265,7 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
       fault.problem = message_of(std::current_exception());
     }
     fault.where.sample = index;
+    fault.where.complete_from(where(index));
     constexpr int most = 16;
     philox random(seed_, one.epoch, index, random_domain::plan);
     for (int attempt = 0; bad_ == bad_samples::substitute && !fault.substitute; ++attempt) {

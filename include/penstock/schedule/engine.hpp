@@ -18,6 +18,7 @@
 #include <penstock/schedule/epochs.hpp>
 #include <penstock/schedule/readers.hpp>
 #include <penstock/schedule/source.hpp>
+#include <penstock/schedule/watchdog.hpp>
 
 namespace penstock::detail {
 
@@ -150,18 +151,25 @@ class engine final : public reader_client {
   /// True once every reader has all that it needs to read.
   bool prepared() const noexcept { return prepared_.load(std::memory_order_acquire) == to_->turns.shape().readers; }
 
-  /// For messages: what each reader is at.
-  std::string describe_readers() const {
+  /// What each reader is at, for those who wait.
+  void look(reader_watch& watch, std::chrono::steady_clock::time_point now) const noexcept {
+    for (std::uint32_t i = 0; i < readers_.size(); ++i) watch.look(i, to_->turns.reader_activity(i), now);
+  }
+  /// For messages: what each reader is at, and for how long at the least.
+  std::string describe_readers(const reader_watch& watch, std::chrono::steady_clock::time_point now) const {
     std::string out;
     const auto& turns = to_->turns;
     for (std::uint32_t i = 0; i < turns.shape().readers; ++i) {
       const auto at = turns.reader_activity(i);
       if (!out.empty()) out += ", ";
       out += concat("penstock:read", i);
-      if (at.busy)
-        out += concat(" reads sample ", at.sample, " of step ", streams_ ? at.step - map_.base() : map_(at.step).step);
-      else
+      if (!at.busy) {
         out += " waits";
+        continue;
+      }
+      out += concat(" reads sample ", at.sample, " of step ", streams_ ? at.step - map_.base() : map_(at.step).step);
+      if (const auto age = watch.age(i, at, now); age.count() != 0)
+        out += concat(", for ", rough_text(age), " or more");
     }
     return out;
   }
@@ -204,9 +212,9 @@ class engine final : public reader_client {
     span.when.begin = recorder.now();
     const bool filled = fill(own, held);
     span.when.end = recorder.now();
-    span.samples = to_->record(held.slot).range_rows[held.range];
+    span.samples = filled ? to_->record(held.slot).range_rows[held.range] : 0;
     recorder.mark(stage_event::stage::read, false, held.step, reader);
-    recorder.read(held.step, held.range, span);
+    if (filled) recorder.read(held.step, held.range, span);
     return filled;
   }
   [[gnu::noinline]] void work_recorded(reader_slot& own, std::uint32_t reader) noexcept {
@@ -273,6 +281,7 @@ class engine final : public reader_client {
     if (!own.failure) {
       const std::uint64_t sample = to_->turns.reader_activity(reader).sample;
       where.sample = sample;
+      where.complete_from(from_->where(sample));
       while (row + 1 < own.request.indices.size() && own.request.indices[row] != sample) ++row;
     }
     to_->fail(held.slot, std::current_exception(), std::move(where), static_cast<std::uint32_t>(first + row));

@@ -26,6 +26,7 @@ namespace penstock::detail {
 struct feed_limits {
   std::chrono::nanoseconds timeout{};
   std::chrono::nanoseconds first_timeout{};
+  std::chrono::nanoseconds warn_after{};  // 0: never
   bool next_epoch = true;
   std::optional<std::uint64_t> most_bad;   // samples of an epoch that may be left out or replaced
   std::optional<double> most_bad_share{};  // the same, of `samples`
@@ -54,7 +55,11 @@ class feed_core final : public feed_control {
 
   feed_core(std::shared_ptr<engine<Schema, Device>> shared, std::shared_ptr<reader_pool> pool, bool own_pool,
             feed_limits limits, std::uint64_t seed, std::uint64_t fingerprint)
-      : engine_(std::move(shared)), pool_(std::move(pool)), own_pool_(own_pool), limits_(limits) {
+      : engine_(std::move(shared)),
+        pool_(std::move(pool)),
+        own_pool_(own_pool),
+        limits_(limits),
+        watch_(engine_->to().turns.shape().readers) {
     state_.seed = seed;
     state_.fingerprint = fingerprint;
     engine_->to().set_drain_limit(limits_.timeout);
@@ -171,8 +176,14 @@ class feed_core final : public feed_control {
 
   /// Observers are told of the end, once, after the last steps that ended whole.
   void finish(std::string_view reason) {
-    if (!listeners_.ended()) tell_steps(reason != "error");
+    std::exception_ptr thrown;
+    try {
+      if (!listeners_.ended()) tell_steps(reason == "done");
+    } catch (...) {
+      thrown = std::current_exception();  // by an observer, or a device that is lost
+    }
     listeners_.run_ends(reason);
+    if (thrown && reason != "error") std::rethrow_exception(thrown);
   }
 
   /// Ends everything; what is held by leases and by stuck readers stays.
@@ -390,11 +401,12 @@ class feed_core final : public feed_control {
     interrupt();
     // A read that does not end by itself in a while is told to; the next token that is needed then is allocated.
     if (engine_->from().takes_stop() && !wait_quiet(told_to_stop_after)) engine_->stop_reads();
-    if (!wait_quiet(limits_.timeout)) {
+    const auto quiet = [&] { return to.turns.quiet(); };
+    if (!quiet() && !await(to.turns.control, quiet, limits_.timeout, "to begin anew, the feed waits for a reader")) {
       timed_out_ = true;
       throw timeout_error(concat("readers did not come back within ", text(limits_.timeout),
-                                 " to begin anew: ", engine_->describe_readers()),
-                          {.stage = "read", .epoch = epoch});
+                                 " to begin anew: ", engine_->describe_readers(watch_, clock::now())),
+                          waited_for(true));
     }
     timed_out_ = false;  // whoever was late has come back
     engine_->renew_stop();
@@ -463,16 +475,43 @@ class feed_core final : public feed_control {
     if (!pool_) return read_inline();
     const auto limit = first_ ? limits_.first_timeout : limits_.timeout;
     const bool in_time =
-        turns.consumer.wait([&] { return is_ready() || stopped() || to.is_broken(); }, deadline_after(limit));
+        await(turns.consumer, [&] { return is_ready() || stopped() || to.is_broken(); }, limit, "no batch has come");
     if (is_ready()) return !stopped();
     if (to.is_broken()) throw_broken(to.broken());
     if (in_time) return false;
     timed_out_ = true;
     throw timeout_error(
-        concat("no batch within ", text(limit), ": ", engine_->describe_readers(), "; of ", turns.buffers(),
-               " batches ", turns.outstanding(), " are held by the consumer, ", turns.ready_ahead(), " are ready; of ",
-               turns.shape().host, " slots ", turns.free_slots(), " are free"),
+        concat("no batch within ", text(limit), ": ", engine_->describe_readers(watch_, clock::now()), "; of ",
+               turns.buffers(), " batches ", turns.outstanding(), " are held by the consumer, ", turns.ready_ahead(),
+               " are ready; of ", turns.shape().host, " slots ", turns.free_slots(), " are free"),
         waited_for());
+  }
+  // Waits, and looks now and then at what readers do, to tell of it. False when `limit` has passed.
+  template <class Gate, class Ready>
+  [[gnu::noinline]] bool await(Gate& where, const Ready& ready, std::chrono::nanoseconds limit, const char* what) {
+    const auto begin = clock::now();
+    wait_schedule times(begin, limit, limits_.warn_after);
+    if (where.wait(ready, times.next(begin))) return true;
+    watch_.reset();
+    for (auto now = clock::now();; now = clock::now()) {
+      engine_->look(watch_, now);
+      if (times.is_over(now)) return ready();
+      if (times.warns(now)) warn(what, now - begin, now);
+      if (where.wait(ready, times.next(now))) return true;
+    }
+  }
+  [[gnu::noinline, gnu::cold]] void warn(const char* what, std::chrono::nanoseconds waited, clock::time_point now) {
+    late_event event;
+    event.waited = waited;
+    event.where = waited_for(engine_->to().turns.parked());
+    if (event.where.reader)
+      event.reading = watch_.age(*event.where.reader, engine_->to().turns.reader_activity(*event.where.reader), now);
+    const world whose = engine_->map().where();
+    const std::string message =
+        concat(event.where.text(), ": ", whose.size == 1 ? std::string() : concat("rank ", whose.rank, ": "), what,
+               " for ", rough_text(waited), ": ", engine_->describe_readers(watch_, now));
+    event.message = message;
+    listeners_.late(event);
   }
   bool read_inline() {
     auto& to = engine_->to();
@@ -538,14 +577,28 @@ class feed_core final : public feed_control {
     using error::error;
   };
 
-  provenance waited_for() const {
+  // `any`: whoever reads, for whatever step.
+  provenance waited_for(bool any = false) const {
     provenance where{.stage = "read", .epoch = epoch_};
     const std::uint64_t next = engine_->to().turns.next_step();
     where.step = engine_->is_stream() ? next - engine_->map().base() : engine_->map()(next).step;
+    // Of those who read for the step, the one that has been at its sample for longest.
+    std::chrono::nanoseconds longest{-1};
+    const auto now = clock::now();
     for (std::uint32_t i = 0; i < engine_->to().turns.shape().readers; ++i) {
       const auto at = engine_->to().turns.reader_activity(i);
-      if (at.busy && at.step == next) where.sample = at.sample;
+      const auto age = watch_.age(i, at, now);
+      if (!at.busy || (!any && at.step != next) || age <= longest) continue;
+      longest = age;
+      where.sample = at.sample;
+      where.reader = i;
+      if (any && !engine_->is_stream()) {
+        const epoch_map::place place = engine_->map()(at.step);
+        where.epoch = place.epoch;
+        where.step = place.step;
+      }
     }
+    if (where.sample) where.complete_from(engine_->from().where(*where.sample));
     return where;
   }
 
@@ -623,6 +676,7 @@ class feed_core final : public feed_control {
   std::shared_ptr<reader_pool> pool_;
   bool own_pool_;
   feed_limits limits_;
+  reader_watch watch_;
   feed_state state_;  // what was delivered
   audience listeners_;
   std::unique_ptr<tuner> tuner_;

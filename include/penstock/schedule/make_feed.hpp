@@ -183,6 +183,7 @@ struct feed_maker {
                                      batch.options.last == last_batch::pad);
     limits.timeout = read.timeout();
     limits.first_timeout = read.first_timeout();
+    limits.warn_after = read.warn_after();
     limits.next_epoch = read.options.next_epoch;
     limits.most_bad = read.options.most_bad;
     if (read.options.most_bad_share) {

@@ -85,6 +85,11 @@ class source {
     (void)step;
     return true;
   }
+  /// The file of a sample, for messages; empty if that is not known. From any thread.
+  virtual provenance where(std::uint64_t sample) const noexcept {
+    (void)sample;
+    return {};
+  }
   /// Tells a dataset and its order from another.
   virtual std::uint64_t fingerprint() const { return 0; }
 };

@@ -22,7 +22,7 @@ struct bucket_shape {
 ///
 /// The k-th sample that is added is the k-th of the stream on every replica, so all make the same steps. A step's
 /// samples, longest first, go to ranks 0, 1, ... n-1, n-1, ... 1, 0, 0, 1, ...: counts differ by one at most, and the
-/// sums of lengths of any two ranks by no more than the step's longest and shortest sample do.
+/// sums of lengths of any two ranks by no more than the longest sample has.
 template <class Sample>
 class stream_buckets {
  public:

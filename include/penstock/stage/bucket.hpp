@@ -32,9 +32,9 @@ struct bucket_options {
 /// 64, 256}, .tokens = 4096}))`. A sample's length is that of its longest row (vector or span); it waits in the bucket
 /// of the least bound that is not below it. A bucket gives a step when it has as many samples as batch's size and
 /// `tokens` allow, for every replica; what is left when the stream ends follows, shortest first. The step's samples,
-/// sorted by length, are dealt to the replicas, whose sums of lengths differ by less than the longest sample has, and
-/// whose steps are as many. Each sample comes once; in which step follows from stream, seed and world alone. A resumed
-/// feed draws the stream from its beginning.
+/// sorted by length, are dealt to the replicas, whose sums of lengths differ by no more than the longest sample has,
+/// and whose steps are as many. Each sample comes once; in which step follows from stream, seed and world alone. A
+/// resumed feed draws the stream from its beginning.
 ///
 /// Fields are those of `pad_to` with the last bound as length. `batch.info().bound` is the bound that all samples of
 /// the step keep to, on every replica: what lies behind it in a row is padding, so a kernel need go no further. Host

@@ -68,7 +68,7 @@ class pad_to {
   }
   template <class Sample>
   auto schema_of_sample() const {
-    const auto make = [](auto... fields) { return penstock::schema(std::move(fields)...); };
+    const auto make = [](auto... fields) { return penstock::schema<decltype(fields)...>(std::move(fields)...); };
     if constexpr (detail::field_value<Sample>) {
       return std::apply(make, fields_for<Sample>("0"));
     } else {

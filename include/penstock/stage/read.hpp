@@ -32,6 +32,9 @@ struct read_options {
   std::optional<std::chrono::nanoseconds> timeout{};
   /// The same for the first batch after a start, where caches are cold; `timeout` unless given.
   std::optional<std::chrono::nanoseconds> first_timeout{};
+  /// How long the consumer waits for a batch before observers get a `late_event`, a line on standard error if none has
+  /// `on_late`; again at twice the time, and so on, until `timeout` ends it. 0 is never. 30 seconds unless given.
+  std::optional<std::chrono::nanoseconds> warn_after{};
   /// Readers go on into the next epoch while the last batches of this one are consumed.
   bool next_epoch = true;
   /// Readers that serve other feeds, too, instead of `readers` of one's own.
@@ -65,6 +68,7 @@ template <class Transform = no_transform>
 struct read_stage {
   static constexpr stage_kind kind = stage_kind::read;
   static constexpr std::chrono::nanoseconds default_timeout = std::chrono::minutes(10);
+  static constexpr std::chrono::nanoseconds default_warn_after = std::chrono::seconds(30);
   static constexpr std::uint64_t default_most_bad = 100;
 
   read_options options;
@@ -78,6 +82,8 @@ struct read_stage {
   std::chrono::nanoseconds timeout() const { return options.timeout.value_or(default_timeout); }
   std::chrono::nanoseconds first_timeout() const { return options.first_timeout.value_or(timeout()); }
 
+  std::chrono::nanoseconds warn_after() const { return options.warn_after.value_or(default_warn_after); }
+
   void validate() const {
     if (options.readers != automatic && (options.readers < 0 || options.readers > 256))
       detail::reject_option("read", "readers", std::to_string(options.readers), "0 to 256, or automatic");
@@ -86,6 +92,10 @@ struct read_stage {
                             "none, as the readers are a shared pool's, whose number serves other feeds, too");
     check("timeout", options.timeout);
     check("first_timeout", options.first_timeout);
+    if (options.warn_after && options.warn_after->count() != 0) check("warn_after", options.warn_after);
+    if (options.warn_after && *options.warn_after >= timeout())
+      detail::reject_option("read", "warn_after", detail::concat(options.warn_after->count(), " ns"),
+                            detail::concat("less than timeout, ", timeout().count(), " ns"));
     if (options.most_bad_share && !(*options.most_bad_share >= 0 && *options.most_bad_share <= 1))
       detail::reject_option("read", "most_bad_share", std::to_string(*options.most_bad_share), "0 to 1");
     if (!options.quarantine.empty() && options.bad == bad_samples::fail)
