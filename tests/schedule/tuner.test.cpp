@@ -121,6 +121,16 @@ TEST(tuner, a_single_long_step_changes_nothing_and_a_lasting_change_begins_anew)
   EXPECT_EQ(tells.of.readers(), 4U);
 }
 
+TEST(tuner, a_change_while_something_is_tried_is_not_taken_for_what_is_usual) {
+  for (int changes = 10; changes < 60; ++changes) {
+    teller tells{tuner({.readers = 1, .most_readers = 2, .depth = 3, .most_depth = 3})};
+    tells.steps(changes, 500us, 0.9, 1.0);  // reading is not what bounds
+    for (int i = 0; i < 120; ++i) tells.steps(1, 2000us / tells.of.readers(), 0.9, tells.of.readers());
+    EXPECT_TRUE(tells.of.settled()) << changes;
+    EXPECT_EQ(tells.of.readers(), 2U) << "changed at step " << changes << ": " << tells.of.why();
+  }
+}
+
 TEST(tuner, what_passes_between_epochs_is_no_step) {
   teller tells{tuner({.readers = 1, .most_readers = 8, .depth = 3, .most_depth = 16})};
   for (int epoch = 0; epoch < 20; ++epoch) {

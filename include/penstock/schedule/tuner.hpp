@@ -249,18 +249,13 @@ class tuner {
   void settle() noexcept {
     phase_ = phase::settled;
     settled_at_ = seen_;
-    reference_ = {};
     off_ = 0;
   }
-  // Takes the first window after settling as what is usual.
+  // Steps are expected to take what they took when that was last measured with what is in use.
   void watch(const measured& now) noexcept {
-    if (reference_.time <= 0) {
-      reference_ = now;
-      return;
-    }
-    const double chance = 2 * (now.error > reference_.error ? now.error : reference_.error);
+    const double chance = 2 * (now.error > base_.error ? now.error : base_.error);
     const double far = chance > changed ? chance : changed;
-    const bool off = apart(now.time - reference_.time) > far * reference_.time;
+    const bool off = apart(now.time - base_.time) > far * base_.time;
     const double before = std::exchange(off_, off ? now.time : 0);
     // Buffers that fill or empty are over when two windows agree.
     if (!off || apart(now.time - before) > far * now.time) return;
@@ -285,7 +280,6 @@ class tuner {
   tuner_step last_;
   window window_, half_;  // and the second half of it
   measured base_;         // of what is in use, or was before what is tried
-  measured reference_;    // since it settled
   trial readers_trial_;
   trial depth_trial_;
   std::uint64_t seen_ = 0;
