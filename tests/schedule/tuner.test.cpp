@@ -122,13 +122,14 @@ TEST(tuner, a_single_long_step_changes_nothing_and_a_lasting_change_begins_anew)
 }
 
 TEST(tuner, a_change_while_something_is_tried_is_not_taken_for_what_is_usual) {
-  for (int changes = 10; changes < 60; ++changes) {
-    teller tells{tuner({.readers = 1, .most_readers = 2, .depth = 3, .most_depth = 3})};
-    tells.steps(changes, 500us, 0.9, 1.0);  // reading is not what bounds
-    for (int i = 0; i < 120; ++i) tells.steps(1, 2000us / tells.of.readers(), 0.9, tells.of.readers());
-    EXPECT_TRUE(tells.of.settled()) << changes;
-    EXPECT_EQ(tells.of.readers(), 2U) << "changed at step " << changes << ": " << tells.of.why();
-  }
+  for (const double busy : {0.6, 0.8, 1.0})
+    for (int changes = 10; changes < 90; ++changes) {
+      teller tells{tuner({.readers = 1, .most_readers = 2, .depth = 3, .most_depth = 16})};
+      tells.steps(changes, 500us, 0.9, busy);  // reading is not what bounds
+      for (int i = 0; i < 120; ++i) tells.steps(1, 2000us / tells.of.readers(), 0.9, tells.of.readers());
+      EXPECT_TRUE(tells.of.settled()) << changes;
+      EXPECT_EQ(tells.of.readers(), 2U) << "changed at step " << changes << ": " << tells.of.why();
+    }
 }
 
 TEST(tuner, what_passes_between_epochs_is_no_step) {
@@ -321,6 +322,20 @@ TEST_P(modelled, settles_within_50_steps_and_is_within_5_percent_of_the_best_fix
     }
   const double found = automatic.step_time(first, count);
   EXPECT_LE(found, 1.05 * best) << chooses.why() << "; best is " << best_setting;
+}
+
+TEST(tuner, a_change_at_any_step_is_found) {
+  for (std::uint64_t changes = 20; changes < 180; ++changes)
+    for (const auto slow : {1200us, 2000us}) {
+      const workload of{"change", [=](std::uint64_t step) { return step < changes ? 300us : slow; }, none, 200us,
+                        500us};
+      tuner chooses({.readers = 1, .most_readers = 2, .depth = 3, .most_depth = most_depth, .copies = true});
+      simulation automatic(of, 1, 3, &chooses);
+      automatic.run(changes + 300);
+      const double best = std::max(500e3, double(nanoseconds(slow).count()) / 2);
+      EXPECT_LE(automatic.step_time(changes + 200, 100), 1.05 * best)
+          << "changed at step " << changes << ": " << chooses.why();
+    }
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ class tuner {
   static constexpr double waits = 0.02;    // share of a step that the loop waits, from which on there is a gain
   static constexpr double works = 0.7;     // share of the time that readers are busy, below which more are idle
   static constexpr double no_rest = 0.95;  // the same, above which there is always room for what they read
-  static constexpr double least_gain = 0.02, most_chance = 0.05, changed = 0.1;
+  static constexpr double least_gain = 0.02, most_chance = 0.05, changed = 0.1, most_changed = 0.25;
 
  public:
   explicit tuner(const tuner_range& range)
@@ -206,6 +206,8 @@ class tuner {
       return choose();
     }
     if (!readers) {
+      // More depth makes no step longer: it is the steps that have changed.
+      if (now.time > base_.time * (1 + changed)) return begin_anew(now);
       no_more_depth_ = true;
       base_ = now;  // as long, with what is left in use
       return choose();
@@ -254,11 +256,14 @@ class tuner {
   // Steps are expected to take what they took when that was last measured with what is in use.
   void watch(const measured& now) noexcept {
     const double chance = 2 * (now.error > base_.error ? now.error : base_.error);
-    const double far = chance > changed ? chance : changed;
+    const double far = chance < changed ? changed : chance > most_changed ? most_changed : chance;
     const bool off = apart(now.time - base_.time) > far * base_.time;
     const double before = std::exchange(off_, off ? now.time : 0);
     // Buffers that fill or empty are over when two windows agree.
-    if (!off || apart(now.time - before) > far * now.time) return;
+    if (!off || apart(now.time - before) > changed * now.time) return;
+    begin_anew(now);
+  }
+  void begin_anew(const measured& now) noexcept {
     began_at_ = seen_;
     no_more_readers_ = no_more_depth_ = false;
     readers_trial_ = depth_trial_ = {};
