@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -187,12 +188,15 @@ TEST(automatic_feed_on_the_cpu, reads_with_no_more_threads_than_it_says) {
       for (int seen = most->load(); seen < now && !most->compare_exchange_weak(seen, now);) {
       }
       std::get<0>(to)() = static_cast<float>(index);
+      // Time for another one to come, if there is one.
+      const auto end = std::chrono::steady_clock::now() + 200us;
+      while (most->load() < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
       reading->fetch_sub(1);
     }
     std::shared_ptr<std::atomic<int>> reading = std::make_shared<std::atomic<int>>(0);
     std::shared_ptr<std::atomic<int>> most = std::make_shared<std::atomic<int>>(0);
   } data;
-  // Nothing to read but a number: before it has measured anything there is one reader.
+  // Before it has measured anything there is one reader.
   auto feed = (data | penstock::partition() | penstock::read({.readers = automatic}) | penstock::batch(batch_size) |
                penstock::transfer(penstock::cpu_device()))
                   .start();
