@@ -44,6 +44,7 @@ struct played {
     return steps;
   }
   bool release(std::uint32_t index) { return ring.release(index, enqueue()); }
+  void widen(std::uint32_t count) { ring.widen(count, enqueue()); }
   std::uint64_t restart() {
     return ring.restart([](std::uint32_t) {});
   }
@@ -194,6 +195,41 @@ TEST(ring, many_restarts_lose_no_buffer) {
     EXPECT_EQ(of.ring.outstanding(), 0U);
     of.ring.open(unbounded);
     EXPECT_EQ(of.read_all().size(), device == 0 ? 2U : 4U);
+  }
+}
+
+TEST(ring, what_is_withheld_stays_so_over_restarts_until_it_is_given_in) {
+  for (const std::uint32_t device : {0U, 4U}) {
+    played of({.host = 4, .device = device, .in_use = 2});
+    EXPECT_EQ(of.ring.buffers(), 2U);
+    for (int round = 0; round < 3; ++round) {
+      of.ring.open(unbounded);
+      EXPECT_EQ(of.read_all().size(), device == 0 ? 2U : 4U);
+      of.release(of.ring.receive());
+      of.read_all();
+      of.ring.park();
+      of.restart();
+      EXPECT_EQ(of.ring.free_slots(), 2U);
+    }
+    const std::uint64_t base = of.ring.next_step();
+    of.ring.open(unbounded);
+    const std::size_t before = of.read_all().size();
+    of.widen(3);
+    EXPECT_EQ(before + of.read_all().size(), device == 0 ? 3U : 6U);
+    of.widen(9);
+    EXPECT_EQ(of.ring.buffers(), 4U);
+    of.read_all();
+    for (std::uint64_t step = base; step < base + 20; ++step) {
+      ASSERT_TRUE(of.ring.is_ready());
+      EXPECT_EQ(of.ring.next_step(), step);
+      of.release(of.ring.receive());
+      of.read_all();
+    }
+    of.ring.park();
+    of.restart();
+    EXPECT_EQ(of.ring.free_slots(), 4U);
+    of.ring.open(unbounded);
+    EXPECT_EQ(of.read_all().size(), device == 0 ? 4U : 8U);
   }
 }
 

@@ -24,6 +24,7 @@ struct channel_settings {
   bool stop = false;         ///< another thread asks for it, anywhere
   keep first_lease = keep::nothing;
   bool opened_in_parts = false;  ///< the limit is raised while readers run
+  bool widens = false;           ///< a buffer is withheld until the first batch was let go
   bool receives_first = false;   ///< fault: the next batch is received before the old one is released
   bool no_quiet = false;         ///< fault: restarts under running readers
   bool no_slot_fence = false;    ///< fault: the event of a slot's last copy is not waited for

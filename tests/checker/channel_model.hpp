@@ -35,7 +35,7 @@ void add_plain_members(explorer& to, ring<checked_atomics>& of);
 template struct open_ring<&ring<checked_atomics>::copies_, &ring<checked_atomics>::consumed_,
                           &ring<checked_atomics>::issued_, &ring<checked_atomics>::taken_back_,
                           &ring<checked_atomics>::known_ready_, &ring<checked_atomics>::upcoming_,
-                          &ring<checked_atomics>::given_>;
+                          &ring<checked_atomics>::given_, &ring<checked_atomics>::in_use_>;
 
 /// Names the words of a ring, in the order of its members. `first`: the number of objects before it was made.
 inline void name_words(explorer& x, object first, const ring_shape& shape, const std::string& prefix) {
@@ -222,6 +222,11 @@ class channel_model : private buffers_model {
       }
       x_.at(13);
       if (s_.held != 0 && !set_.receives_first) give_back_held();
+      if constexpr (is_ring)
+        if (set_.widens && s_.received == 1 && ring_.buffers() != shape().host) {
+          x_.at(25);
+          ring_.widen(shape().host, enqueue());
+        }
       x_.at(14);
       bool ready = false;
       ring_.consumer.wait([&] {

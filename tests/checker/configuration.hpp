@@ -26,6 +26,7 @@ struct configuration {
     auto made = settings;
     made.shape.host = host;
     made.shape.device = device;
+    if (made.widens) made.shape.in_use = host - 1;
     return made;
   }
 };

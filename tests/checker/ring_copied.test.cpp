@@ -66,6 +66,8 @@ INSTANTIATE_TEST_SUITE_P(
 constexpr ring_shape one_reader{.ranges = 1, .readers = 1};
 constexpr channel_settings alone{.shape = one_reader, .steps = 4};
 constexpr channel_settings alone_restart{.shape = one_reader, .restarts = 1};
+constexpr channel_settings alone_widened{
+    .shape = one_reader, .steps = 2, .restarts = 1, .steps_after_restart = 3, .widens = true};
 constexpr channel_settings alone_lent_anything{.shape = one_reader,
                                                .steps = 2,
                                                .restarts = 1,
@@ -80,6 +82,8 @@ INSTANTIATE_TEST_SUITE_P(
                     configuration{"one reader, 4 steps", 2, 2, alone},
                     configuration{"one reader, 3 steps, a restart anywhere, 2 more", 1, 1, alone_restart},
                     configuration{"one reader, 3 steps, a restart anywhere, 2 more", 2, 2, alone_restart},
+                    configuration{"one reader, 2 steps, slot and twin given in, a restart, 3 more", 2, 2,
+                                  alone_widened},
                     configuration{"one reader, 2 steps, another thread's lease, restart, stop and error anywhere", 2, 2,
                                   alone_lent_anything}));
 

@@ -245,7 +245,7 @@ penstock::read_options rereading(int readers, penstock::bad_samples bad = pensto
 TEST(reread, a_reader_that_does_not_come_back_holds_no_batch_and_no_epoch) {
   auto plain = feed_of(numbers{23}, {.readers = 1});
   const auto wanted = all_of(plain), wanted_next = all_of(plain, 1);
-  for (int readers : {2, 3, 8}) {
+  for (int readers : {2, 3, 8, penstock::automatic}) {
     const stuck_at stuck{5};
     const numbers data{23, {stuck}};
     auto feed = feed_of(data, rereading(readers));

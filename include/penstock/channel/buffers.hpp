@@ -22,6 +22,20 @@ inline void prepare(batch_record& record, std::size_t capacity, std::size_t rang
   record.range_rows.resize(ranges);
 }
 
+/// In front of the fields of a slot or twin that is copied, for the step's header.
+inline constexpr std::size_t front_bytes = 256;
+
+/// What one more of depth takes, in bytes: a slot, and, if batches are copied, a twin with what is kept on the host.
+template <bool Copied, template <class> class Layout, class Schema>
+std::uint64_t bytes_of_depth(const Layout<Schema>& layout) {
+  if (!Copied) return layout.bytes();
+  std::uint64_t result = 2 * (front_bytes + layout.bytes());
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    ((result += field_t<I, Schema>::rank == 0 ? layout.row_bytes(I) * layout.capacity() : 0), ...);
+  }(std::make_index_sequence<Schema::size>{});
+  return result;
+}
+
 /// A device whose host memory can be had untouched, so that its readers are the first to touch it.
 template <class Device>
 concept reserves_host_memory = requires(const Device& device) {
@@ -47,7 +61,7 @@ struct host_slot {
 template <class Device>
 struct host_slot<Device, true> {
   /// Of the memory, before the fields: the header.
-  static constexpr std::size_t front = 256;
+  static constexpr std::size_t front = front_bytes;
   static_assert(sizeof(step_header) <= front);
 
   host_slot(host_slot&& other) noexcept  // only while nobody else knows it

@@ -176,6 +176,8 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
   lease<Schema, Device> receive(const ticket& filled);
   /// Lets a batch go, on the consumer's thread: cheaper than leaving it to the lease.
   void take_back(lease<Schema, Device>& batch) noexcept;
+  /// Gives in withheld slots and twins; see `ring::widen`.
+  void widen(std::uint32_t count) noexcept { turns.widen(count, enqueue()); }
   /// Skips all that was begun; see `ring::restart`.
   std::uint64_t restart() {
     const std::uint64_t base = turns.restart([this](std::uint32_t slot) { slots_[slot].record.clear(); });

@@ -23,8 +23,10 @@ class copy_cursor {
   static constexpr std::uint32_t most_twins = 64;
   static constexpr std::uint32_t none = most_twins;
 
-  explicit copy_cursor(std::uint32_t twins) : twins_(twins) {
-    free_.store(twins == most_twins ? ~std::uint64_t{0} : (std::uint64_t{1} << twins) - 1, std::memory_order_relaxed);
+  /// `in_use`: so many, the first ones, are free; the others come by `give_back`. 0: all.
+  explicit copy_cursor(std::uint32_t twins, std::uint32_t in_use = 0) : twins_(twins) {
+    const std::uint32_t free = in_use != 0 && in_use < twins ? in_use : twins;
+    free_.store(free == most_twins ? ~std::uint64_t{0} : (std::uint64_t{1} << free) - 1, std::memory_order_relaxed);
   }
 
   /// By any thread; a poke has to follow.

@@ -27,7 +27,7 @@ class gate {
   gate(const gate&) = delete;
   gate& operator=(const gate&) = delete;
 
-  void set_spins(std::uint32_t spins) noexcept { spins_ = spins; }
+  void set_spins(std::uint32_t spins) noexcept { spins_.store(spins, std::memory_order_relaxed); }
   /// For a gate where one thread waits: it learns how long, and sleeps by the clock where that is likely to do.
   void set_patient() noexcept { learns_ = true; }
 
@@ -64,7 +64,7 @@ class gate {
   [[gnu::noinline]] bool wait_longer(Ready& ready, clock::time_point deadline) {
     if constexpr (requires { Policy::nap(deadline); })
       if (learns_) return wait_patiently(ready, deadline);
-    for (std::uint32_t i = 0; i < spins_; ++i) {
+    for (std::uint32_t i = spins_.load(std::memory_order_relaxed); i != 0; --i) {
       Policy::pause();
       if (ready()) return true;
     }
@@ -83,7 +83,7 @@ class gate {
         now = clock::now();
       } while (now < end && now < deadline);
     }
-    if (spins_ != 0) {
+    if (spins_.load(std::memory_order_relaxed) != 0) {
       // The clock is looked at between some pauses, which take longer than it does.
       for (const auto until = now + patience::shortly; clock::now() < until;)
         for (int i = 0; i < 8; ++i) {
@@ -127,7 +127,7 @@ class gate {
   typename Policy::template atomic<std::uint32_t> turns_{0};
   typename Policy::template atomic<std::uint32_t> sleeps_{0};
   typename Policy::template atomic<std::uint32_t> both_pay_;
-  std::uint32_t spins_;
+  std::atomic<std::uint32_t> spins_;
   bool learns_ = false;
   patience habit_;
 };

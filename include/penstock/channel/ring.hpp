@@ -32,6 +32,7 @@ struct ring_shape {
   std::uint32_t device = 0;
   std::uint32_t ranges = 1;  ///< per step; a power of two
   std::uint32_t readers = 1;
+  std::uint32_t in_use = 0;  ///< of slots and of twins, the first ones: the others are withheld (`widen`); 0: all
 };
 
 /// The synchronisation of a channel, and all of it: who may touch which buffer when. It owns no data.
@@ -87,8 +88,14 @@ class ring {
         turns_(std::bit_ceil(shape.host), std::uint8_t{0}),
         remaining_(std::make_unique<counter[]>(shape.host)),
         readers_(shape.readers),
-        copies_(shape.device) {
+        copies_(shape.device, shape.in_use),
+        in_use_(shape.in_use) {
     for (std::uint32_t i = 0; i < shape.host; ++i) remaining_[i].value.store(shape.ranges, std::memory_order_relaxed);
+    // As if the consumer held them: bound and given once, and not back yet.
+    for (std::uint32_t i = in_use_; in_use_ != 0 && i < shape.host; ++i) {
+      turns_[i].store(1, std::memory_order_relaxed);
+      given_[i] = 1;
+    }
   }
 
   const ring_shape& shape() const noexcept { return shape_; }
@@ -172,7 +179,19 @@ class ring {
   /// The step that `receive` gives next.
   std::uint64_t next_step() const noexcept { return consumed_; }
   /// The most buffers that the consumer can hold.
-  std::uint32_t buffers() const noexcept { return hands_over_slots() ? shape_.host : shape_.device; }
+  std::uint32_t buffers() const noexcept {
+    return in_use_ != 0 ? in_use_ : hands_over_slots() ? shape_.host : shape_.device;
+  }
+  /// Gives in withheld slots and twins, so that `count` are in use, of a ring that began with fewer; as many slots as
+  /// twins were made.
+  template <class Enqueue>
+  void widen(std::uint32_t count, Enqueue&& enqueue) noexcept {
+    for (; in_use_ < count && in_use_ < shape_.host; ++in_use_) {
+      if (!hands_over_slots()) copies_.give_back(in_use_);
+      free_slot(in_use_);
+    }
+    if (!hands_over_slots()) poke(enqueue);
+  }
   bool is_ready() noexcept { return known_ready_ != 0 || look_ahead(); }
   /// The buffer (slot or twin) of the next step; `is_ready()` must hold.
   std::uint32_t receive() noexcept {
@@ -261,7 +280,7 @@ class ring {
     for (std::uint32_t slot = 0; slot < shape_.host; ++slot) {
       const std::uint8_t turn = turns_[slot].load(std::memory_order_relaxed);
       // Given as often as bound: it is the consumer's, or has come back from it.
-      if (hands_over_slots() && given_[slot] == turn) continue;
+      if ((hands_over_slots() && given_[slot] == turn) || is_withheld(slot)) continue;
       given_[slot] = turn;
       remaining_[slot].value.store(shape_.ranges, std::memory_order_relaxed);
       renew(slot);
@@ -391,6 +410,7 @@ class ring {
   bool is_free(std::uint32_t slot) const noexcept {
     return returns_[slot].load(std::memory_order_acquire) == turns_[slot].load(std::memory_order_relaxed);
   }
+  bool is_withheld(std::uint32_t slot) const noexcept { return in_use_ != 0 && slot >= in_use_; }
   void turn(std::uint32_t slot) noexcept { count(turns_[slot], std::memory_order_relaxed); }
   // By the one who has the slot: the consumer, or the cursor.
   void free_slot(std::uint32_t slot) noexcept {
@@ -471,6 +491,7 @@ class ring {
   std::uint64_t taken_back_ = 0;  // the others come back by `release`
   std::uint32_t known_ready_ = 0;
   std::uint32_t last_inline_ = 0;
+  std::uint32_t in_use_;                   // 0: all, from the beginning
   std::uint8_t upcoming_[most_buffers]{};  // the buffers of the steps known to be ready
   std::uint8_t given_[most_buffers]{};     // how often each slot was received, or skipped
 };

@@ -95,8 +95,13 @@ inline std::string describe_readers(const read_options& options, bool in_full = 
   const bool own = !options.shared;
   if (own && options.readers == 0) return "consumer's thread";
   const cpu_set cpus = own ? placed_on("read", options.cpus) : options.shared->cpus();
-  const std::uint64_t count = own ? static_cast<std::uint64_t>(options.readers) : options.shared->size();
-  std::string out = own || in_full ? concat(count, ' ') : "";
+  const bool automatically = own && options.readers == automatic;
+  const std::uint64_t count = automatically ? read_stage<>::most_readers(cpus)
+                              : own         ? static_cast<std::uint64_t>(options.readers)
+                                            : options.shared->size();
+  std::string out = automatically    ? concat("automatic (", read_stage<>::least_readers(options), " to ", count, ") ")
+                    : own || in_full ? concat(count, ' ')
+                                     : "";
   out += concat(own ? "" : "shared ", "reader thread", own && count == 1 ? "" : "s");
   if (in_full || cpus != allowed_cpus()) out += concat(cpus.size() == 1 ? " on CPU " : " on CPUs ", cpus.text());
   return out;
@@ -169,6 +174,7 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
   std::string readers;
   std::string bytes;
   std::string batches;
+  std::uint64_t kept_bytes = 0, copied_bytes = 0;  // of one more of depth
   std::apply(
       [&](const auto&... stages) {
         const auto one = [&](const auto& stage) {
@@ -192,7 +198,10 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
             const std::size_t capacity = stage.capacity(world_size);
             const auto describe_batch = [&](const auto& stored) {
               batches = detail::describe_schema(stored, capacity);
-              bytes = detail::bytes_text(batch_layout(stored, capacity).bytes());
+              const batch_layout layout(stored, capacity);
+              bytes = detail::bytes_text(layout.bytes());
+              kept_bytes = detail::bytes_of_depth<false>(layout);
+              copied_bytes = detail::bytes_of_depth<true>(layout);
             };
             if constexpr (streams)
               describe_batch(detail::stream_schema(first, stage.collate));
@@ -202,9 +211,14 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
                             concat("host batches (", batches, ")")});
           } else if constexpr (stage_type::kind == stage_kind::transfer) {
             constexpr bool copies = separate_device<decltype(stage.device)>;
-            const std::string slots = concat(stage.host_depth(), " host slots of ", bytes);
+            std::string count = concat(stage.host_depth()), twins = concat(stage.device_depth());
+            if (stage.is_automatic()) {
+              const std::uint32_t most = stage.allowed_depth(copies ? copied_bytes : kept_bytes);
+              count = twins = concat("automatic (", stage.begins_at(most), " to ", most, ')');
+            }
+            const std::string slots = concat(count, " host slots of ", bytes);
             rows.push_back({"transfer", copies ? "copy stream" : "no copy",
-                            copies ? concat(slots, ", ", stage.device_depth(), " device twins of ", bytes)
+                            copies ? concat(slots, ", ", twins, " device twins of ", bytes)
                                    : concat(slots, ", handed over as they are"),
                             concat("batches on ", stage.device.describe(), " (", batches, ")")});
           } else if constexpr (stage_type::kind == stage_kind::compute) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <penstock/channel/channel.hpp>
+#include <penstock/device/cpu.hpp>
 #include <penstock/schedule/epochs.hpp>
 #include <penstock/schedule/readers.hpp>
 #include <penstock/schedule/rereads.hpp>
@@ -83,6 +84,21 @@ class engine final : public reader_client {
   reread_counts rereads() const noexcept {
     return {issued_.load(std::memory_order_relaxed), won_.load(std::memory_order_relaxed)};
   }
+  /// What takes how long is to be told by `busy`; before the first reader.
+  void count_busy() noexcept { counts_busy_ = true; }
+  /// How long all readers have read, since the feed was made, in the time of `now`.
+  std::chrono::nanoseconds busy() const noexcept {
+    std::chrono::nanoseconds::rep sum = 0;
+    for (const auto& one : readers_) sum += one.busy.load(std::memory_order_relaxed);
+    return std::chrono::nanoseconds(sum);
+  }
+  /// The device's time where it has one, so that modelled time counts.
+  std::chrono::nanoseconds now() const {
+    if constexpr (requires(const Device& device) { device.now().time_since_epoch(); })
+      return to_->device().now().time_since_epoch();
+    else
+      return std::chrono::steady_clock::now().time_since_epoch();
+  }
   /// Readers have threads of their own, whose numbers errors may name.
   void has_threads() noexcept { threads_ = true; }
 
@@ -138,6 +154,8 @@ class engine final : public reader_client {
     reader_slot& own = readers_[reader];
     if (claims_) [[unlikely]]
       return work_by_claims(own, reader);
+    if (counts_busy_) [[unlikely]]
+      return work_counted(own, reader);
     if (to_->recorder() != nullptr) [[unlikely]]
       return work_recorded(own, reader);
     to_->prefetch_after(own.held);
@@ -209,9 +227,28 @@ class engine final : public reader_client {
     aligned_memory scratch;
     std::uint64_t index = 0;
     std::optional<sample_fault> kept;
-    bool joined = false;    // the range was another's ticket
-    std::uint32_t row = 0;  // of the range, to begin with
+    bool joined = false;                                 // the range was another's ticket
+    std::uint32_t row = 0;                               // of the range, to begin with
+    std::atomic<std::chrono::nanoseconds::rep> busy{0};  // written by the reader alone
   };
+
+  template <class Fill>
+  bool counted(reader_slot& own, const Fill& fill) noexcept {
+    const auto begin = now();
+    const bool filled = fill();
+    own.busy.store(own.busy.load(std::memory_order_relaxed) + (now() - begin).count(), std::memory_order_relaxed);
+    return filled;
+  }
+  [[gnu::noinline]] void work_counted(reader_slot& own, std::uint32_t reader) noexcept {
+    const bool filled =
+        counted(own, [&] { return to_->recorder() != nullptr ? fill_recorded(own, reader) : fill(own, own.held); });
+    if (filled && to_->turns.arrive(own.held)) {
+      finish(own.held);
+      if (auto* const recorder = to_->recorder()) recorder->filled(own.held.step);
+      to_->publish(own.held);
+    }
+    to_->turns.leave(reader);
+  }
 
   // ---- where late rows are read by another reader, too
 
@@ -242,7 +279,8 @@ class engine final : public reader_client {
       span.reader = reader;
       span.when.begin = recorder->now();
     }
-    const bool last = fill_by_claims(own, reader);
+    const auto fill = [&] { return fill_by_claims(own, reader); };
+    const bool last = counts_busy_ ? counted(own, fill) : fill();
     if (recorder != nullptr) recorder->mark(stage_event::stage::read, false, own.held.step, reader);
     if (last) {
       if (recorder != nullptr) {
@@ -473,6 +511,7 @@ class engine final : public reader_client {
   std::unique_ptr<row_claims> claims_;  // or null: each row is read once, in its place
   batch_layout<Schema> one_row_;
   std::atomic<std::uint64_t> issued_{0}, won_{0};
+  bool counts_busy_ = false;
   std::atomic<std::size_t> prepared_{0};
   std::atomic<std::uint64_t> base_{0};  // the map's, for readers of several feeds, which look while it is replaced
 };

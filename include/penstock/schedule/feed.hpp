@@ -192,6 +192,16 @@ class feed {
   /// The fields of a batch's samples.
   const Schema& schema() const { return core_->shared().to().layout().schema(); }
 
+  /// What was chosen where readers or depth are `automatic`; else what was given, and no reason. On the loop's thread.
+  penstock::tuning tuning() const {
+    const ring_shape& shape = core_->shared().to().turns.shape();
+    const detail::tuner* const chosen = core_->chosen();
+    if (chosen == nullptr) return {shape.readers, shape.readers, shape.host, shape.host, core_->bytes(), true, 0, {}};
+    const auto& range = chosen->range();
+    return {chosen->readers(), range.most_readers, chosen->depth(), range.most_depth,
+            core_->bytes(),    chosen->settled(),  chosen->steps(), chosen->why()};
+  }
+
   /// An lvalue is referred to, an rvalue owned; see `observer`. Add observers before the first epoch.
   template <observer Observer>
   void observe(Observer&& observer) {

@@ -19,6 +19,7 @@
 #include <penstock/schedule/engine.hpp>
 #include <penstock/schedule/epoch_partner.hpp>
 #include <penstock/schedule/state.hpp>
+#include <penstock/schedule/tuner.hpp>
 
 namespace penstock::detail {
 
@@ -32,6 +33,8 @@ struct feed_limits {
   std::uint64_t samples = 0;               // of this replica in a whole epoch
   std::shared_ptr<quarantine> listed{};    // where samples that cannot be read are listed, or null
   bool drop_short = false;                 // streams: the last batch, if it is incomplete
+  std::optional<tuner_range> tuned{};      // what is chosen while it runs
+  std::uint64_t depth_bytes = 0;           // of one more of depth
 
   /// `most_bad_share` in samples. What is a whole number in decimals, such as 0.29 of 100, is that number.
   std::uint64_t most_bad_of_share() const {
@@ -60,9 +63,11 @@ class feed_core final : public feed_control {
     state_.seed = seed;
     state_.fingerprint = fingerprint;
     engine_->to().set_drain_limit(limits_.timeout);
-    const auto cpus = allowed_cpus();
-    // A pool of several feeds may have several consumers that wait.
-    engine_->to().turns.consumer.set_spins(own_pool_ && pool_->size() < cpus.size() ? spins_before_sleep : 0);
+    if (limits_.tuned) {
+      tuner_ = std::make_unique<tuner>(*limits_.tuned);
+      engine_->count_busy();
+    }
+    set_readers();
     if (pool_) {
       engine_->to().turns.consumer.set_patient();
       engine_->has_threads();
@@ -136,6 +141,9 @@ class feed_core final : public feed_control {
     move_to(state_.epoch, state_.samples);
   }
   bool in_epoch() const noexcept { return in_epoch_; }
+  /// What was chosen, if anything is.
+  const tuner* chosen() const noexcept { return tuner_.get(); }
+  std::uint64_t bytes() const noexcept { return limits_.depth_bytes * engine_->to().turns.shape().host; }
   /// The epoch was cut before its end.
   bool left_early() const noexcept { return cut_ && state_.epoch == epoch_; }
 
@@ -225,6 +233,8 @@ class feed_core final : public feed_control {
       return end_epoch(false), std::optional(false);
     }
     const bool watched = !listeners_.empty();
+    const bool tuned = tuner_ != nullptr;
+    const std::chrono::nanoseconds tuned_from = tuned ? engine_->now() : std::chrono::nanoseconds{};
     const std::size_t faults_before = faults_.size();
     const auto asked = watched ? clock::now() : clock::time_point{};
     auto* const recorder = engine_->to().recorder();
@@ -243,6 +253,7 @@ class feed_core final : public feed_control {
     }
     if (!received) return end_epoch(true), std::optional(false);
     first_ = false;
+    if (tuned) tune(tuned_from);
     const feed_state before = state_;
     const std::uint64_t left_before = steps_left_;
     const batch_info& info = current_.info();
@@ -310,12 +321,37 @@ class feed_core final : public feed_control {
         limit = engine_->map().end_of(*last_epoch_);
     }
     if (!in_place && listeners_.hears_steps()) record_steps();
+    if (tuner_) tuner_->pause();
     turns.open(limit);
     running_ = true;
     in_epoch_ = true;
     cut_ = false;
     if (partner_ != nullptr) partner_->epoch_begins(epoch, !engine_->is_stream(), steps_left_);
     tell_begin();
+  }
+
+  // So many as work, of a pool of one's own.
+  void set_readers() noexcept {
+    const bool chosen = own_pool_ && tuner_ != nullptr && tuner_->range().most_readers != tuner_->range().readers;
+    if (chosen) pool_->set_active(tuner_->readers());
+    const std::uint32_t readers = chosen ? tuner_->readers() : own_pool_ ? pool_->size() : 0;
+    // A pool of several feeds may have several consumers that wait.
+    engine_->to().turns.consumer.set_spins(readers != 0 && readers < allowed_cpus().size() ? spins_before_sleep : 0);
+  }
+  [[gnu::noinline]] void tune(std::chrono::nanoseconds asked) {
+    const auto now = engine_->now();
+    const std::uint32_t readers = tuner_->readers();
+    if (!tuner_->step({now, now - asked, engine_->busy()})) return;
+    if (tuner_->readers() != readers) set_readers();
+    if (tuner_->depth() > engine_->to().turns.buffers()) engine_->to().widen(tuner_->depth());
+  }
+  // Of an automatic depth, for a loop that holds all.
+  bool widen_for_held() noexcept {
+    auto& to = engine_->to();
+    if (!tuner_ || to.turns.buffers() >= tuner_->range().most_depth) return false;
+    tuner_->needs_depth(to.turns.buffers() + 1);
+    to.widen(tuner_->depth());
+    return true;
   }
 
   void record_steps() {
@@ -502,7 +538,8 @@ class feed_core final : public feed_control {
   }
   void check_held() {
     auto& turns = engine_->to().turns;
-    if (turns.outstanding() >= turns.buffers() && !turns.is_ready()) throw_all_held();
+    while (turns.outstanding() >= turns.buffers() && !turns.is_ready())
+      if (!widen_for_held()) throw_all_held();
   }
   [[noreturn]] void throw_all_held() {
     throw all_held(concat("all ", engine_->to().turns.buffers(),
@@ -642,6 +679,7 @@ class feed_core final : public feed_control {
   reader_watch watch_;
   feed_state state_;  // what was delivered
   audience listeners_;
+  std::unique_ptr<tuner> tuner_;
   epoch_partner* partner_ = nullptr;
   batch current_;
   std::exception_ptr failure_;

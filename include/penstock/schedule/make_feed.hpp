@@ -148,20 +148,41 @@ struct feed_maker {
                                  "dropped (allow_empty permits epochs without a batch)"));
 
     std::shared_ptr<reader_pool> pool = read.options.shared;
-    const bool own_pool = !pool && read.options.readers > 0;
-    if (own_pool) pool = reader_pool::make(read.options.readers, {.cpus = cpus});
+    const bool own_pool = !pool && read.options.readers != 0;
+    const bool automatic_readers = read.options.readers == automatic;
+    const auto readers = automatic_readers ? read.most_readers(cpus) : static_cast<std::uint32_t>(read.options.readers);
+    batch_layout<schema_type> layout(std::move(schema), capacity);
     ring_shape shape;
-    shape.host = transfer.host_depth();
-    shape.device = transfer.device_depth();
+    feed_limits limits;
+    limits.depth_bytes = bytes_of_depth<separate_device<device_type>>(layout);
+    if (transfer.is_automatic()) {
+      shape.host = transfer.allowed_depth(limits.depth_bytes);
+      shape.in_use = transfer.begins_at(shape.host);
+      // What is read on the loop's own thread is not read ahead.
+      if (!pool && !own_pool) shape.host = shape.in_use;
+      shape.device = separate_device<device_type> ? shape.host : 0;
+    } else {
+      shape.host = transfer.host_depth();
+      shape.device = transfer.device_depth();
+    }
+    if (automatic_readers || transfer.is_automatic()) {
+      limits.tuned.emplace();
+      if (own_pool) limits.tuned->most_readers = readers;
+      limits.tuned->readers = automatic_readers ? read.least_readers(read.options) : limits.tuned->most_readers;
+      limits.tuned->most_depth = shape.host;
+      limits.tuned->depth = shape.in_use != 0 ? shape.in_use : shape.host;
+      limits.tuned->copies = separate_device<device_type>;
+    }
+    if (own_pool) pool = reader_pool::make(static_cast<int>(readers), {.cpus = cpus});
     shape.readers = pool ? pool->size() : 1;
     const std::size_t most = std::bit_ceil(std::size_t{shape.readers});
     const std::size_t ranges = most < capacity ? most : std::bit_floor(capacity);
     shape.ranges = streams ? 1 : static_cast<std::uint32_t>(ranges);
 
     using engine_type = engine<schema_type, device_type>;
-    auto to = share<channel<schema_type, device_type>>(
-        transfer.device, batch_layout<schema_type>(std::move(schema), capacity), shape, transfer.options.consumer,
-        pool ? pool->waiting() : nullptr, transfer.options.scalars);
+    auto to =
+        share<channel<schema_type, device_type>>(transfer.device, std::move(layout), shape, transfer.options.consumer,
+                                                 pool ? pool->waiting() : nullptr, transfer.options.scalars);
     const std::uint64_t fingerprint = from->fingerprint();
     auto shared = share<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),
                                      batch.options.last == last_batch::pad);
@@ -172,7 +193,6 @@ struct feed_maker {
             concat("late_reads::wait, as batches have more than ", row_claims::most_rows, " samples for each reader"));
       shared->read_again({read.options.late_factor, read.options.late_floor});
     }
-    feed_limits limits;
     limits.timeout = read.timeout();
     limits.first_timeout = read.first_timeout();
     limits.warn_after = read.warn_after();

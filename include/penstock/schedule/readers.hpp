@@ -89,6 +89,13 @@ class reader_pool {
   void remove(const detail::reader_client* client) {
     change([&](client_list& clients) { std::erase_if(clients, [&](const auto& one) { return one.get() == client; }); });
   }
+  /// So many, the first ones, take work; the others sleep. All do until this is called; by one thread.
+  void set_active(std::uint32_t readers) noexcept {
+    shared_->waiting.set_spins(detail::spins_of(readers, cpus_));
+    shared_->active.store(readers, std::memory_order_release);
+    shared_->waiting.notify();
+    shared_->resting.notify();
+  }
   /// How long the destructor waits for readers.
   void set_grace(std::chrono::nanoseconds grace) noexcept { grace_.store(grace.count(), std::memory_order_relaxed); }
 
@@ -100,9 +107,11 @@ class reader_pool {
     struct one {
       std::atomic<bool> left{false};
     };
-    explicit state(std::uint32_t size) : threads(size) {}
+    explicit state(std::uint32_t size) : active(size), threads(size) {}
 
     gate<> waiting;
+    gate<> resting;
+    std::atomic<std::uint32_t> active;
     gate<> leaving;
     std::atomic<bool> closed{false};
     std::atomic<std::uint64_t> version{0};  // of `clients`
@@ -128,6 +137,7 @@ class reader_pool {
   void close() noexcept {
     shared_->closed.store(true, std::memory_order_release);
     shared_->waiting.notify();
+    shared_->resting.notify();
   }
 
   template <class Change>
@@ -138,6 +148,7 @@ class reader_pool {
       shared_->version.fetch_add(1, std::memory_order_release);
     }
     shared_->waiting.notify();
+    shared_->resting.notify();
   }
 
   static void serve(state& shared, std::uint32_t reader) {
@@ -145,6 +156,7 @@ class reader_pool {
     std::uint64_t version = 0;
     std::chrono::steady_clock::duration look_every{};
     const auto changed = [&] { return shared.version.load(std::memory_order_acquire) != version; };
+    const auto rests = [&] { return reader >= shared.active.load(std::memory_order_acquire); };
     for (;;) {
       if (changed()) {
         client_list now;
@@ -163,12 +175,14 @@ class reader_pool {
       }
       offer found;
       bool closed = false;
+      const auto is_called = [&] {
+        closed = shared.closed.load(std::memory_order_acquire);
+        return closed || changed();
+      };
       shared.waiting.wait(
-          [&] {
-            closed = shared.closed.load(std::memory_order_acquire);
-            return closed || changed() || (found = take_once(clients, reader)).client != nullptr;
-          },
+          [&] { return is_called() || rests() || (found = take_once(clients, reader)).client != nullptr; },
           look_every.count() == 0 ? no_deadline : std::chrono::steady_clock::now() + look_every);
+      if (found.client == nullptr && !closed) shared.resting.wait([&] { return is_called() || !rests(); });
       if (closed) break;
       if (found.client == nullptr) continue;
       if (found.result == take_result::taken) {

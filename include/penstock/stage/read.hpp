@@ -31,6 +31,8 @@ enum class late_reads : std::uint8_t {
 
 struct read_options {
   /// Threads that read; 0 reads inline, on the consumer's thread, when it asks for a batch. 1 to 256 are useful.
+  /// `automatic`: as many threads as there are CPUs to run on, 2 at the least, of which the feed lets so many work as
+  /// make steps shorter; see `feed::tuning`.
   int readers = 1;
   /// How long the consumer waits for a batch before it gets a `timeout_error`; 10 minutes unless given.
   std::optional<std::chrono::nanoseconds> timeout{};
@@ -87,14 +89,24 @@ struct read_stage {
   read_options options;
   Transform transform;
 
+  /// The most that `automatic` is on `cpus`: one for each, and two where there is one, as reading also waits.
+  static std::uint32_t most_readers(const cpu_set& cpus) {
+    const auto count = static_cast<std::uint32_t>(cpus.size());
+    return count < 2 ? 2 : count > 256 ? 256 : count;
+  }
+  /// The fewest that `automatic` is: where late reads are issued again, another one is there for that.
+  static std::uint32_t least_readers(const read_options& options) { return options.late == late_reads::reread ? 2 : 1; }
   std::chrono::nanoseconds timeout() const { return options.timeout.value_or(default_timeout); }
   std::chrono::nanoseconds first_timeout() const { return options.first_timeout.value_or(timeout()); }
 
   std::chrono::nanoseconds warn_after() const { return options.warn_after.value_or(default_warn_after); }
 
   void validate() const {
-    if (options.readers < 0 || options.readers > 256)
-      detail::reject_option("read", "readers", std::to_string(options.readers), "0 to 256");
+    if (options.readers != automatic && (options.readers < 0 || options.readers > 256))
+      detail::reject_option("read", "readers", std::to_string(options.readers), "0 to 256, or automatic");
+    if (options.readers == automatic && options.shared)
+      detail::reject_option("read", "readers", "automatic",
+                            "none, as the readers are a shared pool's, whose number serves other feeds, too");
     check("timeout", options.timeout);
     check("first_timeout", options.first_timeout);
     if (options.warn_after && options.warn_after->count() != 0) check("warn_after", options.warn_after);
@@ -121,7 +133,7 @@ struct read_stage {
     if (options.shared)
       detail::reject_option("read", "late", found,
                             "late_reads::wait, as the readers are a shared pool's, which serve other feeds meanwhile");
-    if (options.readers < 2)
+    if (options.readers != automatic && options.readers < 2)
       detail::reject_option("read", "late", found,
                             detail::concat("late_reads::wait, as readers is ", options.readers,
                                            ": another one is to read the sample, too"));

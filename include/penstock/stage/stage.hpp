@@ -7,6 +7,9 @@
 
 namespace penstock {
 
+/// For `read_options::readers` and `transfer_options::depth`: the feed chooses, from what it measures while it runs.
+inline constexpr int automatic = -1;
+
 /// The stages in the order in which data passes them.
 enum class stage_kind { dataset, partition, read, batch, transfer, compute, all_reduce, reduce };
 
