@@ -16,8 +16,7 @@ namespace {
 using cache = penstock::shared_cache<int>;
 
 std::shared_ptr<const int> get(cache& from, std::uint64_t key, std::size_t bytes = 10) {
-  return from.get(
-      key, [&] { return static_cast<int>(key); }, [&](int) { return bytes; });
+  return from.get(key, [&] { return static_cast<int>(key); }, [&](int) { return bytes; });
 }
 
 TEST(shared_cache, what_was_not_asked_for_longest_goes_first) {
@@ -99,8 +98,7 @@ TEST(shared_cache, one_who_waits_is_given_what_is_not_kept) {
   });
   begun.wait();
   std::jthread opener([&] { go.count_down(); });
-  const auto second = all.get(
-      1, [] { return 7; }, [](int) { return std::size_t{8}; });
+  const auto second = all.get(1, [] { return 7; }, [](int) { return std::size_t{8}; });
   maker.join();
   EXPECT_EQ(*second, 7);
   EXPECT_EQ(all.counts().bytes, 0u);
@@ -125,6 +123,63 @@ TEST(shared_cache, an_error_reaches_who_made_it_and_the_next_tries_anew) {
   EXPECT_EQ(*get(all, 1), 1);
   failing.join();
   EXPECT_EQ(all.counts().made, 1u);
+}
+
+TEST(shared_cache, who_makes_it_for_too_long_is_not_waited_for) {
+  for (const bool fails : {false, true}) {
+    cache all(100);
+    get(all, 0);  // tells what is usual
+    std::latch begun(1), go(1);
+    std::jthread stuck([&] {
+      const auto make = [&] {
+        begun.count_down();
+        go.wait();
+        return fails ? throw std::runtime_error("cut") : 7;
+      };
+      try {
+        EXPECT_EQ(*all.get(1, make, [](int) { return std::size_t{8}; }), 7);
+        EXPECT_FALSE(fails);
+      } catch (const std::runtime_error&) {
+        EXPECT_TRUE(fails);
+      }
+    });
+    begun.wait();
+    const auto quick = get(all, 1);
+    EXPECT_EQ(*quick, 1);
+    EXPECT_EQ(get(all, 1), quick);
+    EXPECT_EQ(all.counts().made, 2u);
+    EXPECT_EQ(all.counts().bytes, 20u);
+    go.count_down();
+    stuck.join();
+    EXPECT_EQ(get(all, 1), quick);  // what came late changes nothing
+    EXPECT_EQ(all.counts().bytes, 20u);
+  }
+}
+
+// Of two who make a value the one that fails leaves it to the other.
+TEST(shared_cache, one_of_two_makers_may_fail) {
+  cache all(100);
+  get(all, 0);
+  std::latch begun(1), go(1);
+  std::jthread stuck([&] {
+    EXPECT_EQ(*all.get(
+                  1,
+                  [&] {
+                    begun.count_down();
+                    go.wait();
+                    return 7;
+                  },
+                  [](int) { return std::size_t{8}; }),
+              7);
+  });
+  begun.wait();
+  EXPECT_THROW(all.get(
+                   1, []() -> int { throw std::runtime_error("cut"); }, [](int) { return std::size_t{8}; }),
+               std::runtime_error);
+  go.count_down();
+  stuck.join();
+  EXPECT_EQ(*get(all, 1), 7);
+  EXPECT_EQ(all.counts().bytes, 18u);
 }
 
 TEST(shared_cache, many_threads_under_eviction_get_right_values) {

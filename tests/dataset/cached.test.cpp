@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -219,6 +220,39 @@ TEST(cached, a_sample_is_read_once_however_many_ask_at_once) {
   }
   EXPECT_EQ(kept.counts().misses, 40u);
   EXPECT_EQ(kept.counts().hits, 120u);
+}
+
+// The second read of a sample would otherwise wait for the first.
+TEST(cached, a_read_that_is_stuck_is_issued_again) {
+  struct stuck_once : plain {
+    std::shared_ptr<std::latch> entered = std::make_shared<std::latch>(1), go_on = std::make_shared<std::latch>(1);
+    void read(std::uint64_t index, const penstock::sample_view<schema_type>& to) const {
+      plain::read(index, to);
+      if (index != 17) return;
+      const std::uint64_t before = [&] {
+        const std::lock_guard lock(notes->mutex);
+        return notes->reads.count(17);
+      }();
+      if (before != 1) return;
+      entered->count_down();
+      go_on->wait();
+    }
+  };
+  const stuck_once data;
+  auto feed = (cached(data, {.memory = 1 << 20}) | penstock::partition() |
+               penstock::read({.readers = 3,
+                               .timeout = std::chrono::minutes(1),
+                               .late = penstock::late_reads::reread,
+                               .late_factor = 2,
+                               .late_floor = std::chrono::milliseconds(1)}) |
+               penstock::batch(8) | penstock::transfer(penstock::cpu_device{}))
+                  .start();
+  std::size_t samples = 0;
+  for (auto& batch : feed.epoch(0)) samples += batch.size();
+  EXPECT_EQ(samples, 40u);
+  data.entered->wait();
+  data.go_on->count_down();
+  EXPECT_GE(data.notes->count(), 41u);
 }
 
 TEST(cached, those_not_asked_for_longest_leave_first) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <penstock/dataset/cached.hpp>
+#include <penstock/dataset/quarantine.hpp>
 
 #include "../laws/configurations.hpp"
 #include "../support/counted_allocations.hpp"
@@ -102,7 +103,7 @@ TYPED_TEST(allocation, samples_that_a_cache_keeps_and_lists_of_bad_ones_cost_non
                  penstock::read({.readers = readers,
                                  .bad = penstock::bad_samples::skip,
                                  .most_bad_share = 0.5,
-                                 .quarantine = testing::TempDir() + "/penstock-allocation.csv"}) |
+                                 .quarantine = penstock::quarantine(testing::TempDir() + "/penstock-allocation.csv")}) |
                  penstock::batch(4) | penstock::transfer(TypeParam::make()))
                     .start();
     for (auto& batch : feed.epoch(0)) batch.stream().synchronize();

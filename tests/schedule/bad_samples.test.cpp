@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/dataset/quarantine.hpp>
 #include <penstock/device/modelled.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock/replicas.hpp>
@@ -28,6 +29,7 @@
 namespace {
 
 using penstock::bad_samples;
+using penstock::quarantine;
 
 /// Sample i is i, and has a label of -i; those of `bad` cannot be read.
 struct numbers {
@@ -503,7 +505,7 @@ TYPED_TEST(quarantined, listed_samples_are_not_tried_and_all_is_as_if_they_had_b
     const std::string path = here / "bad.csv";
     const auto all_with = [&](int readers, const std::string& list, int& tried, std::vector<std::string>& told) {
       TypeParam data{{103, {3, 4, 17, 50, 99}}};
-      auto feed = feed_of(data, {.readers = readers, .bad = how, .quarantine = list});
+      auto feed = feed_of(data, {.readers = readers, .bad = how, .quarantine = quarantine(list)});
       auto seen = all_of(feed, 0);
       for (const auto& fault : feed.faults()) told.push_back(fault.where.text() + ": " + fault.problem);
       const auto more = all_of(feed, 1);
@@ -542,7 +544,7 @@ TEST(quarantine, listed_samples_count_against_the_quota) {
   const folder here;
   const auto count = [&](const std::string& list) {
     auto feed = feed_of(numbers{64, {3, 20, 21, 40}},
-                        {.readers = 2, .bad = bad_samples::skip, .most_bad = 3, .quarantine = list});
+                        {.readers = 2, .bad = bad_samples::skip, .most_bad = 3, .quarantine = quarantine(list)});
     std::string problem;
     try {
       for (auto& batch : feed.epoch(0)) EXPECT_NE(batch.size(), 0u);
@@ -562,13 +564,13 @@ TEST(quarantine, is_written_at_an_epochs_end_and_at_the_feeds_and_only_when_ther
   const folder here;
   const std::string path = here / "bad.csv";
   {
-    auto feed = feed_of(numbers{32, {}}, {.bad = bad_samples::skip, .quarantine = path});
+    auto feed = feed_of(numbers{32, {}}, {.bad = bad_samples::skip, .quarantine = quarantine(path)});
     all_of(feed);
   }
   EXPECT_EQ(files_in(here), 0u);
   const auto work = numbers{32, {1, 30}} | penstock::partition({.shuffle = penstock::shuffle::none}) |
-                    penstock::read({.readers = 1, .bad = bad_samples::skip, .quarantine = path}) | penstock::batch(8) |
-                    penstock::transfer(penstock::cpu_device{});
+                    penstock::read({.readers = 1, .bad = bad_samples::skip, .quarantine = quarantine(path)}) |
+                    penstock::batch(8) | penstock::transfer(penstock::cpu_device{});
   const auto rows = [&] {
     const std::string text = text_of(path);
     return text.empty() ? 0 : std::ranges::count(text, '\n') - 2;
@@ -602,7 +604,7 @@ TEST(quarantine, a_person_may_have_edited_it) {
   const folder here;
   const std::string path = here / "bad.csv";
   {
-    auto feed = feed_of(numbers{20, {1}}, {.bad = bad_samples::skip, .quarantine = path});
+    auto feed = feed_of(numbers{20, {1}}, {.bad = bad_samples::skip, .quarantine = quarantine(path)});
     all_of(feed);
   }
   std::string head = head_of(text_of(path));
@@ -610,7 +612,7 @@ TEST(quarantine, a_person_may_have_edited_it) {
   write(path, "\xEF\xBB\xBF" + head +
                   ",,,\r\nsample,path,position,problem\r\n\r\n7,a \"b\".png,,\"two\nlines, and a "
                   "\"\"\r\n\"\r\n2,x,y,z\r\n7,again,,\r\n5,,,last");
-  auto feed = feed_of(numbers{20, {}}, {.bad = bad_samples::skip, .quarantine = path});
+  auto feed = feed_of(numbers{20, {}}, {.bad = bad_samples::skip, .quarantine = quarantine(path)});
   all_of(feed);
   std::vector<std::string> told;
   for (const auto& fault : feed.faults())
@@ -624,7 +626,7 @@ TEST(quarantine, another_datasets_list_and_a_damaged_one_are_refused_before_anyt
   const folder here;
   const std::string path = here / "bad.csv";
   const auto start = [&](std::uint64_t count) {
-    auto feed = feed_of(numbers{count, {1}}, {.bad = bad_samples::skip, .quarantine = path});
+    auto feed = feed_of(numbers{count, {1}}, {.bad = bad_samples::skip, .quarantine = quarantine(path)});
     all_of(feed);
   };
   start(20);
@@ -664,11 +666,13 @@ TEST(quarantine, another_datasets_list_and_a_damaged_one_are_refused_before_anyt
 
 TEST(quarantine, a_list_that_cannot_be_written_and_one_without_a_use_are_refused_at_the_start) {
   const folder here;
-  EXPECT_THROW(feed_of(numbers{20}, {.bad = bad_samples::skip, .quarantine = here / "none/bad.csv"}), penstock::error);
-  EXPECT_THROW(feed_of(numbers{20}, {.quarantine = here / "bad.csv"}), std::invalid_argument);
+  EXPECT_THROW(feed_of(numbers{20}, {.bad = bad_samples::skip, .quarantine = quarantine(here / "none/bad.csv")}),
+               penstock::error);
+  EXPECT_THROW(feed_of(numbers{20}, {.quarantine = quarantine(here / "bad.csv")}), std::invalid_argument);
   // What goes wrong later is told at the epoch's end.
   std::filesystem::create_directory(here / "gone");
-  auto feed = feed_of(numbers{20, {3}}, {.readers = 1, .bad = bad_samples::skip, .quarantine = here / "gone/bad.csv"});
+  auto feed = feed_of(numbers{20, {3}},
+                      {.readers = 1, .bad = bad_samples::skip, .quarantine = quarantine(here / "gone/bad.csv")});
   std::filesystem::remove(here / "gone");
   EXPECT_THROW(all_of(feed), penstock::error);
 }
@@ -679,9 +683,10 @@ TEST(quarantine, each_rank_keeps_its_own_list_and_takes_note_of_all) {
   const numbers data{36, {1, 12, 30}};
   const auto run = [&](std::array<std::size_t, 2>& faults, const watched_numbers& from, std::uint64_t epoch) {
     penstock::replicas(2, [&](auto& replica) {
-      auto feed = replica.start(from | penstock::partition({.seed = 4, .world = replica}) |
-                                penstock::read({.readers = 1, .bad = bad_samples::skip, .quarantine = path}) |
-                                penstock::batch({.global = 12}) | penstock::transfer(replica.device()));
+      auto feed =
+          replica.start(from | penstock::partition({.seed = 4, .world = replica}) |
+                        penstock::read({.readers = 1, .bad = bad_samples::skip, .quarantine = quarantine(path)}) |
+                        penstock::batch({.global = 12}) | penstock::transfer(replica.device()));
       std::array<double, 1> none{};
       for (auto& batch : feed.epoch(epoch)) replica.all_reduce(batch, penstock::buffer(none, penstock::reduction::sum));
       faults[replica.rank()] = feed.faults().size();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <penstock/dataset/quarantine.hpp>
 #include <penstock/device/modelled.hpp>
 #include <penstock/penstock.hpp>
 
@@ -113,8 +114,9 @@ TEST(Describe, tells_what_becomes_of_bad_samples) {
     return line_of(penstock::describe(samples | penstock::partition() | penstock::read(options)), "read");
   };
   EXPECT_TRUE(has(line({.bad = bad_samples::skip}), "in place, leaves out 100 bad samples an epoch at most  "));
-  EXPECT_TRUE(has(line({.bad = bad_samples::substitute, .most_bad_share = 0.5, .quarantine = "bad.csv"}),
-                  "replaces bad samples, 50.000000 % an epoch at most, listed in bad.csv  "));
+  EXPECT_TRUE(
+      has(line({.bad = bad_samples::substitute, .most_bad_share = 0.5, .quarantine = penstock::quarantine("bad.csv")}),
+          "replaces bad samples, 50.000000 % an epoch at most, listed in bad.csv  "));
   EXPECT_TRUE(has(line({.bad = bad_samples::skip, .most_bad = 7, .most_bad_share = 0.25}),
                   "leaves out 7 bad samples and 25.000000 % an epoch at most  "));
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // ctest: no tsan: it takes seconds; by hand it runs under both sanitizers
 // ctest: no asan: likewise
-// Feeds of all kinds, one after another, with errors, stops, loops left, restarts, batches held, slow samples and
-// observers that throw, as a seed decides: each batch is what the plan says, and threads, descriptors and memory stay
-// flat. PENSTOCK_SOAK_SECONDS=3600 makes it an hour of 10, PENSTOCK_SEED replays the decisions,
-// PENSTOCK_SOAK_ROUND=n those of scenario n, again and again.
+// Feeds of all kinds, one after another, with errors, stops, loops left, restarts, batches held, slow samples, reads
+// that are stuck and issued again, readers and depth that the feed chooses, caches, lists of bad samples, ledgers,
+// observers that throw, ranks in lockstep and buckets, as a seed decides: each batch is what the plan says, and
+// threads, descriptors and memory stay flat. PENSTOCK_SOAK_SECONDS=3600 makes it an hour of 10, PENSTOCK_SEED replays
+// the decisions, PENSTOCK_SOAK_ROUND=n those of scenario n, again and again.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,9 +28,17 @@
 #include <thread>
 #include <vector>
 
+#include <penstock/dataset/any_dataset.hpp>
+#include <penstock/dataset/cached.hpp>
+#include <penstock/dataset/quarantine.hpp>
 #include <penstock/device/modelled.hpp>
+#include <penstock/observe/ledger.hpp>
 
 #include "../known_failures/support.hpp"
+#include "../support/temporary_directory.hpp"
+#include "soak_buckets.hpp"
+#include "soak_replicas.hpp"
+#include "soak_weather.hpp"
 
 #if !KNOWN_FAILURES_SANITIZED
 /// What `new` has given and `delete` has not had back: exact, where `mallinfo2` counts what threads keep for reuse,
@@ -60,8 +70,11 @@ static constexpr std::size_t bytes_alive = 0;
 namespace {
 
 using namespace known_failures;
+using namespace soak;
+using penstock::automatic;
 using penstock::bad_samples;
 using penstock::last_batch;
+using penstock::late_reads;
 using penstock::shuffle;
 using clock = std::chrono::steady_clock;
 
@@ -72,74 +85,41 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-/// What is not as it has to be; no std::exception, so that nobody takes it for an error of a feed.
-struct wrong {
-  std::string what;
-};
-template <class... Parts>
-void check(bool fine, const Parts&... parts) {
-  if (!fine) throw wrong{penstock::detail::concat(parts...)};
-}
-
 // ---- what is read
 
-enum class source { table, range, stream };
-
-/// How reading goes; looked at by readers.
-struct weather {
-  std::uint64_t bad_every = 0, bad_at = 0;  // samples that throw, until they are healed
-  std::uint64_t slow_every = 0;
-  std::atomic<bool> healed{false};
-
-  bool is_bad(std::uint64_t index) const { return bad_every != 0 && index % bad_every == bad_at; }
-  std::uint64_t read(std::uint64_t index) const {
-    if (slow_every != 0 && index % slow_every == 0) {
-      for (int i = 0; i < 2000; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
-      if (index % (2 * slow_every) == 0) std::this_thread::yield();
-    }
-    if (is_bad(index) && !healed.load(std::memory_order_relaxed))
-      throw std::runtime_error("sample " + std::to_string(index) + " is bad");
-    return index;
-  }
-};
+enum class source { table, range, cached, stream };
+using cached_table = penstock::cached_dataset<table>;
 
 struct scenario {
   source from = source::table;
   std::uint64_t n = 0, seed = 0;
   shuffle how = shuffle::full;
   bad_samples bad = bad_samples::fail;
-  std::shared_ptr<weather> at = std::make_shared<weather>();
+  std::shared_ptr<weather> at;
+  std::shared_ptr<const cached_table> cache;
+  std::size_t memory = 0;  // of the cache
+  std::string directory{};
+  std::string list{};  // of bad samples
 };
 
 /// How a feed of it is cut and scheduled: another one for each feed.
 struct schedule {
-  int readers = 0, depth = 1;
+  penstock::read_options read{};
+  int depth = 1;
+  std::optional<std::uint64_t> memory{};
   std::int64_t batch = 1;
   last_batch last = last_batch::keep;
-  std::shared_ptr<penstock::reader_pool> pool;
+  bool listens = false;
 };
-
-void draw_for(const auto& sample, penstock::philox& random) {
-  auto& number = *std::get<0>(sample).data();
-  number = number << 32 | random();
-}
 
 template <class Device>
 auto start(const scenario& s, const schedule& with, const Device& device, auto&& dataset) {
-  const penstock::read_options options{
-      .readers = with.readers, .shared = with.pool, .bad = s.bad, .most_bad = ~std::uint64_t{0}};
   return (std::forward<decltype(dataset)>(dataset) | penstock::partition({.seed = s.seed, .shuffle = s.how}) |
-          penstock::read(options, [](const auto& sample, penstock::philox& random) { draw_for(sample, random); }) |
-          penstock::batch({.size = with.batch, .last = with.last}) | penstock::transfer(device, {.depth = with.depth}))
+          penstock::read(with.read, [](const auto& sample, penstock::philox& random) { draw_for(sample, random); }) |
+          penstock::batch({.size = with.batch, .last = with.last}) |
+          penstock::transfer(device, {.depth = with.depth, .memory = with.memory}))
       .start();
 }
-struct table {
-  std::uint64_t n;
-  std::shared_ptr<weather> at;
-  std::uint64_t size() const { return n; }
-  auto schema() const { return penstock::schema{penstock::field<std::uint64_t>{"number"}}; }
-  void read(std::uint64_t index, const auto& to) const { *std::get<0>(to).data() = at->read(index); }
-};
 template <class Device>
 auto start(const scenario& s, const schedule& with, const Device& device) {
   const auto numbers = [n = s.n, at = s.at] {
@@ -147,6 +127,7 @@ auto start(const scenario& s, const schedule& with, const Device& device) {
            std::views::transform([at](std::uint64_t index) { return at->read(index); });
   };
   if (s.from == source::table) return start(s, with, device, table{s.n, s.at});
+  if (s.from == source::cached) return start(s, with, device, penstock::any_dataset<number_schema>(*s.cache));
   if (s.from == source::range) return start(s, with, device, numbers());
   return start(s, with, device, penstock::stream(numbers));
 }
@@ -307,11 +288,6 @@ class expectation {
 
 // ---- what is done with it
 
-struct tally {
-  std::uint64_t batches = 0, feeds = 0, errors = 0, stops = 0, left = 0, resumed = 0, held = 0, faults = 0,
-                observers = 0;
-};
-
 struct observer_threw {};
 
 /// One scenario: some loops over feeds of it, each as drawn from (seed, round, loop) alone.
@@ -322,11 +298,12 @@ class player {
 
  public:
   player(std::uint64_t seed, std::uint64_t round, Device device, std::shared_ptr<penstock::reader_pool> pool,
-         tally& counts)
+         const penstock_test::temporary_directory& folder, tally& counts)
       : seed_(seed), round_(round), device_(std::move(device)), pool_(std::move(pool)), counts_(counts) {
     penstock::philox random(seed_, 0, round_, penstock::random_domain::user);
-    s_.from = static_cast<source>(random.below(3));
+    s_.from = static_cast<source>(random.below(4));
     s_.n = 8 + random.below(std::uint64_t{120});
+    s_.at = std::make_shared<weather>(s_.n);
     s_.seed = random();
     const std::uint64_t block = 1 + random.below(std::uint64_t{20});
     switch (random.below(3)) {
@@ -341,8 +318,28 @@ class player {
       s_.at->bad_at = 1 + random.below(s_.at->bad_every - 1);
       if (s_.from != source::stream) s_.bad = static_cast<bad_samples>(random.below(3));
       // What is left out or replaced stays so.
+      if (s_.bad != bad_samples::fail && random.below(4) == 0) {
+        s_.list = folder / ("bad" + std::to_string(round_) + ".csv");
+        ++counts_.lists;
+      }
     }
+    if (s_.from == source::cached) {
+      constexpr std::uint64_t most = 264;  // of a sample, with what it takes to keep it
+      s_.memory = random.below(most * s_.n + 1);
+      if (random.below(3) == 0) s_.directory = folder / ("cache" + std::to_string(round_));
+      make_cache();
+      ++counts_.cached;
+    }
+    s_.at->stuck.every = 3 + random.below(std::uint64_t{40});
+    s_.at->stuck.at = random.below(s_.at->stuck.every);
+    s_.at->stuck.longer = random.below(std::uint64_t{4});
+    // Readers of a cache wait a while for who reads the same sample.
+    if (s_.from == source::cached && random.below(8) != 0) s_.at->stuck.every = 0;
   }
+
+  player(const player&) = delete;
+  player& operator=(const player&) = delete;
+  ~player() { s_.at->stuck.let_go(); }
 
   void play() {
     constexpr std::uint64_t loops = 8;
@@ -355,21 +352,26 @@ class player {
     if (random_release(1)) release(0);
     close();  // leases may outlive it
     while (!held_.empty()) release(0);
+    if (!s_.list.empty()) std::remove(s_.list.c_str());
+    if (!s_.directory.empty()) std::filesystem::remove_all(s_.directory);
   }
   std::string describe() const {
-    return penstock::detail::concat("round ", round_, ", loop ", loop_, ": ",
-                                    s_.from == source::table   ? "table"
-                                    : s_.from == source::range ? "range"
-                                                               : "stream",
-                                    " of ", s_.n, ", shuffle ",
-                                    s_.how.is_none()   ? "none"
-                                    : s_.how.is_full() ? "full"
-                                                       : "by ",
-                                    s_.how.block(), ", bad ", static_cast<int>(s_.bad), " every ", s_.at->bad_every,
-                                    " at ", s_.at->bad_at, ", ", with_.readers, " readers, ",
-                                    with_.pool ? "shared, " : "", "depth ", with_.depth, ", batch ", with_.batch,
-                                    ", last ", static_cast<int>(with_.last), ", epoch ",
-                                    expected_ ? expected_->epoch : 0, " sample ", expected_ ? expected_->position : 0);
+    return penstock::detail::concat(
+        "round ", round_, ", loop ", loop_, ": ",
+        s_.from == source::table    ? "table"
+        : s_.from == source::range  ? "range"
+        : s_.from == source::cached ? "cached"
+                                    : "stream",
+        " of ", s_.n, ", shuffle ",
+        s_.how.is_none()   ? "none"
+        : s_.how.is_full() ? "full"
+                           : "by ",
+        s_.how.block(), ", bad ", static_cast<int>(s_.bad), " every ", s_.at->bad_every, " at ", s_.at->bad_at,
+        s_.list.empty() ? ", " : ", listed, ", s_.directory.empty() ? "" : "in a directory, ", with_.read.readers,
+        " readers, ", with_.read.shared ? "shared, " : "", with_.read.late == late_reads::reread ? "again, " : "",
+        "stuck every ", s_.at->stuck.every, ", depth ", with_.depth, ", batch ", with_.batch, ", last ",
+        static_cast<int>(with_.last), ", epoch ", expected_ ? expected_->epoch : 0, " sample ",
+        expected_ ? expected_->position : 0);
   }
 
  private:
@@ -379,14 +381,28 @@ class player {
   };
 
   void make(penstock::philox& random) {
-    with_ = {static_cast<int>(random.below(5)), 1 + static_cast<int>(random.below(4)), 1 + random.below(8),
-             static_cast<last_batch>(random.below(3)), random.below(5) == 0 ? pool_ : nullptr};
+    with_ = {};
+    draw_reading(with_.read, random);
+    with_.depth = random.below(6) < 4 ? 1 + static_cast<int>(random.below(4)) : automatic;
+    constexpr std::uint64_t of_batch = 2 * (256 + 256) + 64;  // on host and device, of 8 numbers at the most
+    if (with_.depth == automatic && random.below(2) == 0)
+      with_.memory = 2 * of_batch + random.below(std::uint64_t{16} * of_batch);
+    with_.batch = 1 + random.below(8);
+    with_.last = static_cast<last_batch>(random.below(3));
+    with_.listens = random.below(4) == 0;
     if (expected_) {
       state_ = {0, expected_->epoch, expected_->position, 0};
     }
+    // What another process would find there.
+    if (!s_.directory.empty() && random.below(2) == 0) make_cache();
+    ledger_.reset();
+    if (with_.listens) ledger_.emplace();
     feed_.emplace(start(s_, with_, device_));
     ++counts_.feeds;
-    events_ = delivered_ = held_here_ = 0;
+    events_ = delivered_ = held_here_ = held_ever_ = 0;
+    failed_ever_ = false;
+    most_held_ = static_cast<int>(feed_->tuning().most_depth);
+    if (ledger_) feed_->observe(*ledger_);
     throw_at_ = ~std::uint64_t{0};
     within_ = false;
     feed_->observe([this](const penstock::batch_event& event) {
@@ -401,10 +417,50 @@ class player {
     at.samples = state_.samples;
     resume(at);
   }
+  void make_cache() {
+    const penstock::cached_options options{.memory = s_.memory, .directory = s_.directory};
+    s_.cache = std::make_shared<const cached_table>(penstock::cached(table{s_.n, s_.at}, options));
+  }
+  // The scenario's and the feed's part of the options.
+  void draw_reading(penstock::read_options& to, penstock::philox& random) {
+    const std::uint64_t readers = random.below(std::uint64_t{7});
+    to.readers = readers < 5 ? static_cast<int>(readers) : automatic;
+    to.bad = s_.bad;
+    to.most_bad = ~std::uint64_t{0};
+    to.quarantine = penstock::quarantine(s_.list);
+    if (random.below(5) == 0) {
+      to.readers = 1;
+      to.shared = pool_;
+    }
+    const bool several = !to.shared && (to.readers == automatic || to.readers > 1);
+    if (several) to.timeout = std::chrono::seconds(100);
+    if (several && s_.from != source::stream && random.below(2) == 0) read_again(to, random);
+    // Of those that the feed chooses one may be all that works beside who is stuck.
+    s_.at->stuck.allow(to.late != late_reads::reread ? 0 : to.readers == automatic ? 1 : to.readers - 1);
+  }
   void close() {
     if (!feed_) return;
     check(events_ == delivered_, "the observer was told of ", events_, " batches, wanted ", delivered_);
+    check_tuning();
+    counts_.rereads += feed_->rereads().won;
+    const bool whole = !failed_ever_ && held_ever_ == 0 && !feed_->stopped();
     feed_.reset();
+    if (s_.cache)
+      check(s_.cache->counts().bytes <= s_.memory, "the cache has ", s_.cache->counts().bytes, " bytes, wanted ",
+            s_.memory, " at most");
+    if (!ledger_) return;
+    const auto total = ledger_->total();
+    // Batches may be received and not delivered, as all samples were left out or it is dropped.
+    check(!whole || total.steps >= delivered_, "the ledger has ", total.steps, " steps, wanted ", delivered_);
+    ++counts_.ledgers;
+  }
+  void check_tuning() {
+    const bool chosen = with_.read.readers == automatic || with_.depth == automatic;
+    const auto now = feed_->tuning();
+    check(now.readers <= now.most_readers && now.depth <= now.most_depth, now.readers, " of ", now.most_readers,
+          " readers, depth ", now.depth, " of ", now.most_depth);
+    check(!with_.memory || now.bytes <= *with_.memory, now.bytes, " bytes, wanted ", *with_.memory, " at most");
+    counts_.tuned += chosen;
   }
   void resume(const penstock::feed_state& state) {
     feed_->resume(penstock::feed_state::parse(state.text()));
@@ -432,8 +488,14 @@ class player {
     std::jthread stopper;
     std::uint64_t done = 0;
     // False: the loop is left.
+    snare& stuck = s_.at->stuck;
+    const std::uint64_t stuck_before = stuck.caught();
     const auto body = [&](batch_type& batch) {
       expected_->take(batch);
+      if (done == 0 && way == next) stuck.set();
+      for (const std::uint64_t index : batch.indices()) stuck.comes(index);
+      for (const auto& fault : batch.faults()) stuck.comes(fault.sample);
+      stuck.batch_has_come();
       ++counts_.batches;
       ++delivered_;
       ++done;
@@ -441,7 +503,7 @@ class player {
       check_place("after a batch");
       if (stop_at + 1 == done) stopper = std::jthread([this] { feed_->stop(); });
       if (done % release_every == 0 && !held_.empty()) release(0);
-      if (hold_every != 0 && done % hold_every == 0 && held_here_ + 1 < with_.depth) hold(std::move(batch));
+      if (hold_every != 0 && done % hold_every == 0 && held_here_ + 1 < most_held_) hold(std::move(batch));
       return done < most;
     };
     bool left = false, failed = false;
@@ -453,7 +515,9 @@ class player {
         if (!in_it) expected_->epoch = began_in, expected_->position = 0;
         expected_->stream_step = 0;
         within_ = false;
-        for (auto& batch : feed_->epoch(began_in))
+        auto range = feed_->epoch(began_in);
+        stuck.set();
+        for (auto& batch : range)
           if (!body(batch)) {
             left = true;
             break;
@@ -461,7 +525,9 @@ class player {
       } else if (way == steps) {
         resumed_ = within_ = false;
         expected_->stream_step = 0;
-        for (auto& batch : feed_->steps(most)) body(batch);
+        auto range = feed_->steps(most);
+        stuck.set();
+        for (auto& batch : range) body(batch);
         left = within_ = done == most;  // next() goes on from there
       } else {
         resumed_ = false;
@@ -481,6 +547,9 @@ class player {
       see(caught);
       failed = true;
     }
+    stuck.let_go();  // to begin anew, and the end, wait for all readers
+    counts_.stuck += stuck.caught() - stuck_before;
+    failed_ever_ |= failed;
     if (stopper.joinable()) stopper.join();
     throw_at_ = ~std::uint64_t{0};
     const bool stopped = feed_->stopped();
@@ -534,6 +603,7 @@ class player {
     std::vector<std::uint64_t> copy(numbers.data(), numbers.data() + batch.rows());
     held_.push_back({std::move(batch), std::move(copy)});
     ++held_here_;
+    ++held_ever_;
     ++counts_.held;
   }
   void release(std::size_t which) {
@@ -556,6 +626,9 @@ class player {
   std::optional<penstock::feed_state> mark_;
   std::uint64_t events_ = 0, delivered_ = 0, throw_at_ = ~std::uint64_t{0};
   int held_here_ = 0;  // of the present feed: the last ones of `held_`
+  int held_ever_ = 0, most_held_ = 1;
+  bool failed_ever_ = false;
+  std::optional<penstock::ledger> ledger_;
   bool within_ = false, resumed_ = false;
   std::optional<feed_type> feed_;
   std::vector<kept> held_;  // oldest first
@@ -584,6 +657,7 @@ TEST(stress, soak_batches_stay_right_and_threads_descriptors_and_memory_flat) {
   std::printf("PENSTOCK_SEED=%ju\n", static_cast<std::uintmax_t>(seed));
   std::fflush(stdout);
 
+  const penstock_test::temporary_directory folder;
   const auto pool = penstock::reader_pool::make(2);
   tally counts;
   std::optional<footprint> first;
@@ -592,8 +666,7 @@ TEST(stress, soak_batches_stay_right_and_threads_descriptors_and_memory_flat) {
   const auto past = [&](double share) {
     return std::chrono::duration<double>(clock::now() - began).count() > share * static_cast<double>(seconds);
   };
-  const auto play = [&](std::uint64_t round, auto device) {
-    player one(seed, round, std::move(device), pool, counts);
+  const auto play = [&](auto&& one) {
     try {
       one.play();
     } catch (const wrong& caught) {
@@ -607,10 +680,17 @@ TEST(stress, soak_batches_stay_right_and_threads_descriptors_and_memory_flat) {
   std::uint64_t played = 0;
   for (; !past(1) && !HasFailure(); ++played) {
     const std::uint64_t round = one_alone ? only : played;
-    if (penstock::philox(seed, ~std::uint64_t{0}, round, penstock::random_domain::user).below(2) == 0)
-      play(round, penstock::cpu_device{});
-    else
-      play(round, penstock::modelled_device({.copy_time = std::chrono::microseconds(2)}));
+    switch (penstock::philox(seed, ~std::uint64_t{0}, round, penstock::random_domain::user).below(8)) {
+      case 0: play(bucketed(seed, round, counts)); break;
+      case 1:
+      case 2: play(replicated(seed, round, pool, counts)); break;
+      case 3:
+      case 4:
+      case 5: play(player(seed, round, penstock::cpu_device{}, pool, folder, counts)); break;
+      default:
+        play(player(seed, round, penstock::modelled_device({.copy_time = std::chrono::microseconds(2)}), pool, folder,
+                    counts));
+    }
     if (played % 100 != 99) continue;
     if (!first && !past(0.1)) continue;  // what is had once is had by then
     if (first) {
@@ -643,6 +723,15 @@ TEST(stress, soak_batches_stay_right_and_threads_descriptors_and_memory_flat) {
   print("loops left", counts.left);
   print("resumes", counts.resumed);
   print("batches held", counts.held);
+  print("reads that were stuck", counts.stuck);
+  print("reads issued again that won", counts.rereads);
+  print("feeds that choose", counts.tuned);
+  print("feeds with a ledger", counts.ledgers);
+  print("scenarios with a cache", counts.cached);
+  print("scenarios with a list", counts.lists);
+  print("runs of ranks", counts.runs);
+  print("of them failed", counts.ranks_failed);
+  print("batches of buckets", counts.buckets);
   if (first)
     std::printf(
         "  threads %zu to %zu, descriptors %zu to %zu, bytes of new %zu to %zu, of the heap %zu to %zu, maps %zu to "

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -24,11 +26,15 @@ struct cache_counts {
 /// Values by number, made once and shared by threads within a budget of bytes; the one that was not asked for longest
 /// goes first.
 ///
-/// Who asks for a value that another thread is making waits for that, and whoever holds one keeps it alive, in the
-/// cache or not: held values that the cache has dropped are not in its budget, and there are no more of them than
-/// threads that read. A value larger than the budget is handed out and not kept. Safe for any number of threads.
+/// Who asks for a value that another thread is making waits for that; where it takes much longer than values usually do
+/// (8 times, and 50 ms at the least), it makes the value, too, and the first one counts: what hangs holds up one.
+/// Whoever holds one keeps it alive, in the cache or not: held values that the cache has dropped are not in its budget,
+/// and there are no more of them than threads that read. A value larger than the budget is handed out and not kept.
+/// Safe for any number of threads.
 template <class Value>
 class shared_cache {
+  using clock = std::chrono::steady_clock;
+
  public:
   /// `budget` in bytes; 0 keeps nothing, and shares only what is being made.
   explicit shared_cache(std::size_t budget) : budget_(budget) {}
@@ -42,8 +48,8 @@ class shared_cache {
   }
 
   /// The value of `key`: what is kept, or what `make()` gives, whose size `bytes_of(value)` tells. `make` is called
-  /// without a lock, by one thread at a time for each key. What it throws leaves this call alone: others who wait try
-  /// for themselves.
+  /// without a lock, for each key by one thread at a time unless that takes long. What it throws leaves this call
+  /// alone: others who wait try for themselves.
   template <class Make, class Bytes>
   std::shared_ptr<const Value> get(std::uint64_t key, Make&& make, Bytes&& bytes_of) {
     std::shared_ptr<making> mine;  // only where there is something to make: what is found allocates nothing
@@ -62,18 +68,27 @@ class shared_cache {
       }
       // Being made. Its maker may fail, or drop it at once: then it is looked for anew.
       const std::shared_ptr<making> other = at->second.under_way;
-      made_.wait(lock, [&] { return other->done; });
+      if (!made_.wait_until(lock, other->begun + patience(), [&] { return other->done; })) {
+        if (clock::now() < other->begun + patience()) continue;  // one more makes it already
+        mine = other;
+        mine->begun = clock::now();
+        ++mine->makers;
+        break;
+      }
       if (other->value) {
         ++counts_.found;
         return other->value;
       }
     }
     lock.unlock();
+    const auto begun = clock::now();
     try {
       std::shared_ptr<const Value> value = std::make_shared<const Value>(make());
       const std::size_t bytes = bytes_of(*value);
       lock.lock();
       ++counts_.made;
+      took(clock::now() - begun);
+      if (mine->done) return value;  // another was quicker
       mine->value = value;
       if (bytes <= budget_)
         keep(key, value, bytes);
@@ -84,15 +99,19 @@ class shared_cache {
       return value;
     } catch (...) {
       if (!lock.owns_lock()) lock.lock();
-      entries_.erase(key);
-      mine->done = true;
-      made_.notify_all();
+      if (!mine->done && --mine->makers == 0) {
+        entries_.erase(key);
+        mine->done = true;
+        made_.notify_all();
+      }
       throw;
     }
   }
 
  private:
   struct making {
+    clock::time_point begun = clock::now();  // by the last of its makers
+    int makers = 1;
     bool done = false;
     std::shared_ptr<const Value> value;
   };
@@ -102,6 +121,17 @@ class shared_cache {
     std::size_t bytes = 0;
     std::list<std::uint64_t>::iterator place{};
   };
+
+  // A running estimate of the median, which a few that take long do not move.
+  void took(clock::duration time) noexcept {
+    const auto step = usual_ / 16 + clock::duration(1);
+    usual_ = usual_ == clock::duration::zero() ? time : time > usual_ ? usual_ + step : usual_ - step;
+    usual_ = std::max(usual_, clock::duration(1));
+  }
+  clock::duration patience() const noexcept {
+    if (usual_ == clock::duration::zero()) return std::chrono::seconds(1);  // nobody knows yet
+    return std::max<clock::duration>(8 * usual_, std::chrono::milliseconds(50));
+  }
 
   void keep(std::uint64_t key, const std::shared_ptr<const Value>& value, std::size_t bytes) {
     while (counts_.bytes > budget_ - bytes) {
@@ -127,6 +157,7 @@ class shared_cache {
   std::unordered_map<std::uint64_t, entry> entries_;
   std::list<std::uint64_t> recent_;  // keys of what is kept, the last one asked for in front
   cache_counts counts_;
+  clock::duration usual_{};
 };
 
 }  // namespace penstock

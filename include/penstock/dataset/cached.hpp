@@ -298,10 +298,11 @@ class cached_dataset {
 /// are the same as without, for any budget. An lvalue dataset is referred to, an rvalue is owned.
 ///
 /// Those that were not asked for longest leave the memory first. The directory may be shared by processes; what is
-/// damaged there is read anew. `read` that throws is called again the next time. A sample that is kept is handed out
-/// without an allocation; one that is read allocates its bytes. A dataset that takes a `read_context` is refused, as
-/// its samples differ between epochs: cache what it draws from. So is one that is erased, such as `any_dataset`, as it
-/// may hide such a one: erase the cached one.
+/// damaged there is read anew. `read` that throws is called again the next time; one that takes much longer than it
+/// usually does, also by whoever asks for the sample meanwhile. A sample that is kept is handed out without an
+/// allocation; one that is read allocates its bytes. A dataset that takes a `read_context` is refused, as its samples
+/// differ between epochs: cache what it draws from. So is one that is erased, such as `any_dataset`, as it may hide
+/// such a one: erase the cached one.
 template <class Source>
   requires detail::describes_samples<Source>
 decltype(auto) cached(Source&& source, const cached_options& options) {

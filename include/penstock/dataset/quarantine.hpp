@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include <penstock/dataset/atomic_file.hpp>
 #include <penstock/dataset/mapped_file.hpp>
 #include <penstock/sample/fault.hpp>
+#include <penstock/sample/fault_list.hpp>
 #include <penstock/sample/take_number.hpp>
 
 /// The file of samples that could not be read: see `read_options::quarantine`.
@@ -24,12 +26,6 @@
 ///     sample,path,position,problem
 ///     17,"photo17.png","row 7","the file is cut"
 namespace penstock::detail {
-
-/// Whose samples a list is of.
-struct quarantine_of {
-  std::uint64_t samples = 0;
-  std::uint64_t fields = 0;  // a fingerprint of the schema
-};
 
 /// A list, by sample.
 using quarantine_rows = std::map<std::uint64_t, sample_fault>;
@@ -168,10 +164,10 @@ inline quarantine_rows read_quarantine(const std::string& path, const quarantine
 
 /// One feed's list: what files held when it began, which readers look up, and what has come to it since, which is the
 /// consumer's. Of several ranks each keeps its own, `bad.rank1.csv`, and looks up those of all, and `bad.csv`.
-class quarantine {
+class quarantine_file final : public fault_list {
  public:
   /// Throws `error` for a list that cannot be read, or is not of this dataset, and where none can be written.
-  quarantine(const std::string& path, std::uint64_t rank, std::uint64_t ranks, const quarantine_of& whose)
+  quarantine_file(const std::string& path, std::uint64_t rank, std::uint64_t ranks, const quarantine_of& whose)
       : path_(ranks > 1 ? of_rank(path, rank) : path), whose_(whose) {
     listed_ = read_quarantine(path, whose);
     for (std::uint64_t i = 0; ranks > 1 && i < ranks; ++i) listed_.merge(read_quarantine(of_rank(path, i), whose));
@@ -187,23 +183,22 @@ class quarantine {
     return concat(path.substr(0, at), ".rank", rank, path.substr(at));
   }
 
-  bool lists_any(std::span<const std::uint64_t> samples) const {
+  bool lists_any(std::span<const std::uint64_t> samples) const override {
     if (listed_.empty()) return false;
     for (const std::uint64_t sample : samples)
       if (find(sample) != nullptr) return true;
     return false;
   }
-  /// What was listed when the feed began, or null.
-  const sample_fault* find(std::uint64_t sample) const {
+  const sample_fault* find(std::uint64_t sample) const override {
     const auto at = listed_.find(sample);
     return at == listed_.end() ? nullptr : &at->second;
   }
 
-  void add(const sample_fault& fault) {
+  void add(const sample_fault& fault) override {
     if (find(fault.sample) == nullptr) changed_ = found_.emplace(fault.sample, fault).second || changed_;
   }
   /// Writes the file anew, if there is something to add to it, with what others have put there meanwhile.
-  void write() {
+  void write() override {
     if (!changed_) return;
     quarantine_rows all = read_quarantine(path_, whose_);
     all.insert(found_.begin(), found_.end());
@@ -221,3 +216,17 @@ class quarantine {
 };
 
 }  // namespace penstock::detail
+
+namespace penstock {
+
+/// For `read({.bad = bad_samples::skip, .quarantine = quarantine("bad.csv")})`: a CSV file of the samples that could
+/// not be read, kept over runs; see `read_options::quarantine`. An empty path is no list.
+inline quarantine_list quarantine(std::string path) {
+  return {std::move(path),
+          [](const std::string& at, std::uint64_t rank, std::uint64_t ranks,
+             const detail::quarantine_of& whose) -> std::shared_ptr<detail::fault_list> {
+            return std::make_shared<detail::quarantine_file>(at, rank, ranks, whose);
+          }};
+}
+
+}  // namespace penstock

@@ -15,9 +15,9 @@
 
 #include <penstock/channel/layout.hpp>
 #include <penstock/dataset/dataset.hpp>
-#include <penstock/dataset/quarantine.hpp>
 #include <penstock/dataset/stream.hpp>
 #include <penstock/device/cpu.hpp>
+#include <penstock/sample/fault_list.hpp>
 #include <penstock/schedule/source.hpp>
 #include <penstock/stage/batch.hpp>
 #include <penstock/stage/plan.hpp>
@@ -107,7 +107,7 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
 
  public:
   dataset_source(std::shared_ptr<Dataset> dataset, Plan plan, std::uint64_t seed, Transform transform, Collate collate,
-                 bad_samples bad, std::shared_ptr<const quarantine> listed)
+                 bad_samples bad, std::shared_ptr<const fault_list> listed)
       : dataset_(std::move(dataset)),
         plan_(std::move(plan)),
         seed_(seed),
@@ -343,7 +343,7 @@ class dataset_source final : public source<stored_schema<Dataset, Collate>> {
   Transform transform_;
   Collate collate_;
   bad_samples bad_;
-  std::shared_ptr<const quarantine> listed_;  // or null
+  std::shared_ptr<const fault_list> listed_;  // or null
   std::mutex serial_;
 };
 

@@ -115,7 +115,7 @@ inline std::string describe_bad(const read_options& options, std::uint64_t unles
   if (options.most_bad_share)
     out += concat(options.most_bad ? "and " : "bad samples, ", 100 * *options.most_bad_share, " % ");
   out += "an epoch at most";
-  return options.quarantine.empty() ? out : concat(out, ", listed in ", options.quarantine);
+  return options.quarantine.empty() ? out : concat(out, ", listed in ", options.quarantine.path());
 }
 
 inline std::string_view describe_last(last_batch last) {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/dataset/quarantine.hpp>
+#include <penstock/sample/fault_list.hpp>
 #include <penstock/schedule/audience.hpp>
 #include <penstock/schedule/engine.hpp>
 #include <penstock/schedule/epoch_partner.hpp>
@@ -31,7 +31,7 @@ struct feed_limits {
   std::optional<std::uint64_t> most_bad;   // samples of an epoch that may be left out or replaced
   std::optional<double> most_bad_share{};  // the same, of `samples`
   std::uint64_t samples = 0;               // of this replica in a whole epoch
-  std::shared_ptr<quarantine> listed{};    // where samples that cannot be read are listed, or null
+  std::shared_ptr<fault_list> listed{};    // where samples that cannot be read are listed, or null
   bool drop_short = false;                 // streams: the last batch, if it is incomplete
   std::optional<tuner_range> tuned{};      // what is chosen while it runs
   std::uint64_t depth_bytes = 0;           // of one more of depth

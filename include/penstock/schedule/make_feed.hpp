@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/dataset/quarantine.hpp>
+#include <penstock/sample/fault_list.hpp>
 #include <penstock/sample/fingerprint.hpp>
 #include <penstock/schedule/dataset_source.hpp>
 #include <penstock/schedule/feed.hpp>
@@ -75,12 +75,12 @@ template <class Factory, class Plan, class Transform, class Collate>
 struct source_of<const stream_dataset<Factory>, Plan, Transform, Collate>
     : source_of<stream_dataset<Factory>, Plan, Transform, Collate> {};
 
-/// The list of samples that could not be read, as the file at `path` has it.
+/// The list of samples that could not be read, if there is one.
 template <class Dataset>
-std::shared_ptr<quarantine> list_of(const Dataset& dataset, const std::string& path, world where) {
+std::shared_ptr<fault_list> list_of(const Dataset& dataset, const quarantine_list& list, world where) {
+  if (list.empty()) return {};
   const auto samples = static_cast<std::uint64_t>(dataset.size());
-  return share<quarantine>(path, where.rank, where.size,
-                           quarantine_of{samples, fingerprint_of(samples, dataset.schema())});
+  return list.open(where.rank, where.size, {samples, fingerprint_of(samples, dataset.schema())});
 }
 
 /// The feed of a pipeline that reaches transfer.
@@ -104,7 +104,7 @@ struct feed_maker {
     const std::size_t capacity = batch.capacity(where.size);
 
     std::shared_ptr<source_type> from;
-    std::shared_ptr<quarantine> listed;
+    std::shared_ptr<fault_list> listed;
     schema_type schema;
     if constexpr (streams) {
       const shuffle how = partition.options.shuffle;
@@ -131,7 +131,7 @@ struct feed_maker {
       if (says_serial<Dataset> && read.options.late == late_reads::reread)
         reject_option("read", "late", "late_reads::reread",
                       "late_reads::wait, as the dataset is serial: a second read waits for the first");
-      if (!read.options.quarantine.empty()) listed = list_of(*dataset, read.options.quarantine, where);
+      listed = list_of(*dataset, read.options.quarantine, where);
       from = share<source_type>(dataset, partition.plan_for(dataset->size()), partition.options.seed, read.transform,
                                 batch.collate, read.options.bad, listed);
       schema = collation<std::remove_const_t<Dataset>, decltype(Batch::collate)>::stored(*dataset, batch.collate);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <penstock/sample/error.hpp>
+#include <penstock/sample/fault_list.hpp>
 #include <penstock/stage/cpu_set.hpp>
 #include <penstock/stage/stage.hpp>
 
@@ -67,12 +68,13 @@ struct read_options {
   /// The same as a share, 0 to 1, of this replica's samples of a whole epoch, rounded down. Where both are given both
   /// hold.
   std::optional<double> most_bad_share{};
-  /// A CSV file of the samples that could not be read: sample, path, position, problem. Those that it lists when the
-  /// feed begins are not tried, and are faults at once, which count as others do: results are the same with the list
-  /// and without. What is found is added at an epoch's end and at the feed's, the file being replaced whole. A list of
-  /// a dataset of another size or of other fields is refused. Of several ranks each keeps its own, "bad.rank1.csv" for
-  /// "bad.csv", and takes note of all of them. Delete a row, or the file, for a sample to be tried again.
-  std::string quarantine{};
+  /// `penstock::quarantine("bad.csv")`, of <penstock/dataset/quarantine.hpp>: a CSV file of the samples that could not
+  /// be read, with sample, path, position, problem. Those that it lists when the feed begins are not tried, and are
+  /// faults at once, which count as others do: results are the same with the list and without. What is found is added
+  /// at an epoch's end and at the feed's, the file being replaced whole. A list of a dataset of another size or of
+  /// other fields is refused. Of several ranks each keeps its own, "bad.rank1.csv" for "bad.csv", and takes note of all
+  /// of them. Delete a row, or the file, for a sample to be tried again.
+  quarantine_list quarantine{};
 };
 
 /// Marks the absence of a transform.
@@ -117,7 +119,7 @@ struct read_stage {
     if (options.most_bad_share && !(*options.most_bad_share >= 0 && *options.most_bad_share <= 1))
       detail::reject_option("read", "most_bad_share", std::to_string(*options.most_bad_share), "0 to 1");
     if (!options.quarantine.empty() && options.bad == bad_samples::fail)
-      detail::reject_option("read", "quarantine", '"' + options.quarantine + '"',
+      detail::reject_option("read", "quarantine", '"' + options.quarantine.path() + '"',
                             "none, as bad is fail: the first sample that cannot be read ends the run");
     if (!options.cpus.empty() && options.shared)
       detail::reject_option("read", "cpus", options.cpus.text(),
