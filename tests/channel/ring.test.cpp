@@ -233,6 +233,20 @@ TEST(ring, what_is_withheld_stays_so_over_restarts_until_it_is_given_in) {
   }
 }
 
+TEST(ring, where_nothing_is_withheld_there_is_nothing_to_give_in) {
+  for (const std::uint32_t device : {0U, 2U}) {
+    played of({.host = 4, .device = device});
+    of.ring.open(unbounded);
+    const auto read = of.read_all().size();
+    while (of.ring.is_ready()) of.ring.receive();
+    of.widen(4);
+    EXPECT_EQ(of.ring.buffers(), device == 0 ? 4U : 2U);
+    EXPECT_EQ(of.ring.outstanding(), of.ring.buffers());
+    EXPECT_FALSE(of.ring.is_ready());
+    EXPECT_EQ(read + of.read_all().size(), device == 0 ? 4U : 6U);
+  }
+}
+
 TEST(ring, the_last_release_after_the_consumer_has_gone_owns_it) {
   for (const std::uint32_t device : {0U, 2U}) {
     played with({.host = 2, .device = device}), without({.host = 2, .device = device});

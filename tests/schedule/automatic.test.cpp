@@ -155,6 +155,28 @@ TEST(automatic_depth, says_what_it_wants_where_two_batches_do_not_fit) {
       "and device");
 }
 
+TEST(automatic_readers, leave_a_depth_alone_that_was_given) {
+  const auto data = rows();
+  penstock::modelled_device device;
+  auto feed = (pipeline_of(data) | penstock::transfer(device, {.depth = 2, .host_depth = 6})).start();
+  using batch_type = decltype(feed)::batch_type;
+  std::vector<batch_type> held;
+  for (int i = 0; i < 2; ++i) held.push_back(feed.next());
+  const std::string problem = message_of([&] { held.push_back(feed.next()); });
+  EXPECT_NE(problem.find("all 2 batches of this feed are held"), std::string::npos) << problem;
+  EXPECT_EQ(feed.tuning().depth, 2U);
+  EXPECT_EQ(feed.tuning().most_depth, 2U);
+}
+
+TEST(automatic_depth, counts_all_readers_of_a_shared_pool) {
+  const auto data = rows();
+  auto feed = (data | penstock::partition() | penstock::read({.shared = penstock::reader_pool::make(3)}) |
+               penstock::batch(batch_size) | penstock::transfer(penstock::cpu_device(), {.depth = automatic}))
+                  .start();
+  EXPECT_EQ(feed.tuning().readers, 3U);
+  EXPECT_EQ(feed.tuning().most_readers, 3U);
+}
+
 TEST(automatic_options, that_make_no_sense_are_refused) {
   const auto refuses = [](auto&& stage, const std::string& part) {
     const std::string problem = message_of([&] { stage.validate(); });

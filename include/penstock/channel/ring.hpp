@@ -183,9 +183,10 @@ class ring {
     return in_use_ != 0 ? in_use_ : hands_over_slots() ? shape_.host : shape_.device;
   }
   /// Gives in withheld slots and twins, so that `count` are in use, of a ring that began with fewer; as many slots as
-  /// twins were made.
+  /// twins were made. Nothing to do where all are in use from the beginning.
   template <class Enqueue>
   void widen(std::uint32_t count, Enqueue&& enqueue) noexcept {
+    if (in_use_ == 0) return;
     for (; in_use_ < count && in_use_ < shape_.host; ++in_use_) {
       if (!hands_over_slots()) copies_.give_back(in_use_);
       free_slot(in_use_);

@@ -167,10 +167,11 @@ struct feed_maker {
     }
     if (automatic_readers || transfer.is_automatic()) {
       limits.tuned.emplace();
-      if (own_pool) limits.tuned->most_readers = readers;
+      if (pool || own_pool) limits.tuned->most_readers = own_pool ? readers : pool->size();
       limits.tuned->readers = automatic_readers ? read.least_readers(read.options) : limits.tuned->most_readers;
-      limits.tuned->most_depth = shape.host;
-      limits.tuned->depth = shape.in_use != 0 ? shape.in_use : shape.host;
+      // What the loop can hold; a depth that was given is not added to, however many slots there are on the host.
+      limits.tuned->most_depth = separate_device<device_type> ? shape.device : shape.host;
+      limits.tuned->depth = shape.in_use != 0 ? shape.in_use : limits.tuned->most_depth;
       limits.tuned->copies = separate_device<device_type>;
     }
     if (own_pool) pool = reader_pool::make(static_cast<int>(readers), {.cpus = cpus});
