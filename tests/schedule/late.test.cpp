@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads that take long: who tells of them, who reads again, and whom readers help.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -20,6 +23,17 @@
 #include <penstock/device/modelled.hpp>
 #include <penstock/observe/ledger.hpp>
 #include <penstock/penstock.hpp>
+
+namespace {
+std::atomic<int> pretended_cpus{0};  // that there seem to be; 0: those that there are
+}
+/// In place of the C library's.
+extern "C" int sched_getaffinity(pid_t thread, std::size_t size, cpu_set_t* to) noexcept {
+  CPU_ZERO_S(size, to);
+  const long written = syscall(SYS_sched_getaffinity, thread, size, to);
+  for (int cpu = 0; written >= 0 && cpu < pretended_cpus; ++cpu) CPU_SET(cpu, to);
+  return written < 0 ? -1 : 0;
+}
 
 namespace {
 
@@ -259,6 +273,24 @@ TEST(reread, a_reader_that_does_not_come_back_holds_no_batch_and_no_epoch) {
   }
 }
 
+TEST(reread, of_readers_that_the_feed_chooses_those_that_rest_come_where_all_that_work_are_stuck) {
+  auto plain = feed_of(numbers{131}, {.readers = 1});
+  const auto wanted = all_of(plain), wanted_next = all_of(plain, 1);
+  pretended_cpus = 8;
+  const std::vector<stuck_at> stuck{{1}, {5}, {6}, {70}};  // each of which takes a reader; it begins with two
+  auto feed = feed_of(numbers{131, stuck}, rereading(penstock::automatic));
+  pretended_cpus = 0;
+  ASSERT_EQ(feed.tuning().most_readers, 8U);
+  EXPECT_EQ(feed.tuning().readers, 2U);
+  EXPECT_EQ(all_of(feed), wanted);
+  EXPECT_EQ(all_of(feed, 1), wanted_next);
+  for (const stuck_at& one : stuck) {
+    one.entered->wait();
+    one.go_on->count_down();
+  }
+  EXPECT_GE(feed.rereads().won, stuck.size());
+}
+
 /// Lets each of `stuck` go once the batch that it is in has come.
 template <class Feed>
 std::vector<std::array<std::int64_t, 3>> all_with_comers_back(Feed& feed, const std::vector<stuck_at>& stuck) {
@@ -475,6 +507,26 @@ TEST(row_claims, the_first_one_gets_a_row_and_what_has_passed_is_never_taken_for
   claims.forget();  // a restart
   EXPECT_FALSE(claims.join(0, *seen, t0 + 4h));
   EXPECT_FALSE(claims.claim(8, 0, 0, 0));
+}
+
+TEST(row_claims, whoever_has_joined_is_one_more_until_somebody_has_lost) {
+  using penstock::detail::row_claims;
+  const std::chrono::steady_clock::time_point t0{1h};
+  row_claims claims(1, 1, 3, {.factor = 2, .floor = 1ms});
+  claims.begin(0, 7, 0, 0, t0);
+  EXPECT_EQ(claims.surplus(), 0U);
+  for (const std::uint32_t reader : {1U, 2U}) {
+    const auto now = t0 + reader * 1h;
+    EXPECT_TRUE(claims.join(reader, *claims.find_late(reader, now), now));
+    EXPECT_EQ(claims.surplus(), reader);
+  }
+  EXPECT_TRUE(claims.claim(7, 0, 0, 0));
+  claims.next(7, 0, 0, 0, t0 + 2h);
+  EXPECT_EQ(claims.surplus(), 2U);
+  EXPECT_FALSE(claims.claim(7, 0, 0, 0));
+  EXPECT_EQ(claims.surplus(), 1U);
+  claims.forget();
+  EXPECT_EQ(claims.surplus(), 0U);
 }
 
 /// As far ahead of its consumer as it was given work for; notes whom the one reader works for.

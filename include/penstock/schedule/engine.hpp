@@ -140,6 +140,10 @@ class engine final : public reader_client {
   std::chrono::steady_clock::duration look_every() const noexcept override {
     return claims_ ? claims_->look_every() : std::chrono::steady_clock::duration::zero();
   }
+  take_result try_help(std::uint32_t reader) noexcept override {
+    return claims_ && join_late(reader) ? take_result::taken : take_result::none;
+  }
+  std::uint32_t stuck() const noexcept override { return claims_ ? claims_->surplus() : 0; }
   void await_fence(std::uint32_t reader) noexcept override {
     to_->await_fence(readers_[reader].held.slot, [this] { return to_->turns.interrupted(); });
   }
@@ -257,19 +261,23 @@ class engine final : public reader_client {
     const take_result result = to_->try_take(reader, own.held);
     own.joined = false;
     own.row = 0;
-    if (result == take_result::taken || own.failure) return result;
+    return result != take_result::taken && join_late(reader) ? take_result::taken : result;
+  }
+  bool join_late(std::uint32_t reader) noexcept {
+    reader_slot& own = readers_[reader];
+    if (own.failure) return false;
     const auto now = std::chrono::steady_clock::now();
     const auto late = claims_->find_late(reader, now);
-    if (!late || !to_->turns.join(reader, late->step)) return result;
+    if (!late || !to_->turns.join(reader, late->step)) return false;
     if (!claims_->join(reader, *late, now)) {
       to_->turns.leave(reader);
-      return result;
+      return false;
     }
     own.held = {late->step, late->range, late->slot};
     own.joined = true;
     own.row = late->row;
     issued_.fetch_add(1, std::memory_order_relaxed);
-    return take_result::taken;
+    return true;
   }
   [[gnu::noinline]] void work_by_claims(reader_slot& own, std::uint32_t reader) noexcept {
     auto* const recorder = to_->recorder();

@@ -36,6 +36,10 @@ class reader_client {
   virtual std::uint64_t ahead() const noexcept = 0;
   /// How often a reader that serves nobody else is to ask for work that nothing tells of; 0 is never.
   virtual std::chrono::steady_clock::duration look_every() const noexcept { return {}; }
+  /// Where `look_every` is not 0: takes part in what another reader does not get done, if there is such a thing.
+  virtual take_result try_help(std::uint32_t) noexcept { return take_result::none; }
+  /// The same: how many of those at work do not get on, so that as many more are to work.
+  virtual std::uint32_t stuck() const noexcept { return 0; }
 };
 
 }  // namespace detail
@@ -89,7 +93,8 @@ class reader_pool {
   void remove(const detail::reader_client* client) {
     change([&](client_list& clients) { std::erase_if(clients, [&](const auto& one) { return one.get() == client; }); });
   }
-  /// So many, the first ones, take work; the others sleep. All do until this is called; by one thread.
+  /// So many, the first ones, take work; the others sleep, and come where those are stuck. All do until this is called;
+  /// by one thread.
   void set_active(std::uint32_t readers) noexcept {
     shared_->waiting.set_spins(detail::spins_of(readers, cpus_));
     shared_->active.store(readers, std::memory_order_release);
@@ -156,7 +161,11 @@ class reader_pool {
     std::uint64_t version = 0;
     std::chrono::steady_clock::duration look_every{};
     const auto changed = [&] { return shared.version.load(std::memory_order_acquire) != version; };
-    const auto rests = [&] { return reader >= shared.active.load(std::memory_order_acquire); };
+    const auto looks = [&] { return look_every.count() != 0; };
+    const auto active = [&] {
+      return shared.active.load(std::memory_order_acquire) + (looks() ? clients[0]->stuck() : 0);
+    };
+    const auto rests = [&] { return reader >= active(); };
     for (;;) {
       if (changed()) {
         client_list now;
@@ -181,8 +190,18 @@ class reader_pool {
       };
       shared.waiting.wait(
           [&] { return is_called() || rests() || (found = take_once(clients, reader)).client != nullptr; },
-          look_every.count() == 0 ? no_deadline : std::chrono::steady_clock::now() + look_every);
-      if (found.client == nullptr && !closed) shared.resting.wait([&] { return is_called() || !rests(); });
+          looks() ? std::chrono::steady_clock::now() + look_every : no_deadline);
+      if (found.client == nullptr && !closed && rests()) {
+        const auto helps = [&] {
+          if (looks() && clients[0]->try_help(reader) == take_result::taken)
+            found = {clients[0].get(), take_result::taken};
+          return found.client != nullptr;
+        };
+        // The fewer are needed before this one is, the more often it looks.
+        const std::uint32_t now = active(), behind = reader < now ? 1 : reader - now + 1;
+        shared.resting.wait([&] { return is_called() || !rests() || helps(); },
+                            looks() ? std::chrono::steady_clock::now() + look_every * behind : no_deadline);
+      }
       if (closed) break;
       if (found.client == nullptr) continue;
       if (found.result == take_result::taken) {

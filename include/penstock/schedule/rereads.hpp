@@ -56,12 +56,13 @@ class row_claims {
   /// How often those who have nothing to do are to look for late rows.
   clock::duration look_every() const noexcept {
     return std::chrono::duration_cast<clock::duration>(
-        std::max<std::chrono::nanoseconds>(limits_.floor / 2, std::chrono::milliseconds(1)));
+        std::clamp<std::chrono::nanoseconds>(limits_.floor / 2, std::chrono::milliseconds(1), std::chrono::seconds(1)));
   }
 
   /// While no reader is at work: what was begun is void.
   void forget() noexcept {
     for (std::size_t i = 0; i < count_; ++i) fronts_[i].word.store(nobody, std::memory_order_relaxed);
+    surplus_.store(0, std::memory_order_relaxed);
   }
 
   /// The reader that was given a range begins with its first row.
@@ -72,12 +73,14 @@ class row_claims {
     of.word.store(reading(step, 0), std::memory_order_release);
     enter(reader, slot, range);
   }
-  /// Whether the row is this reader's to put in its place.
+  /// Whether the row is this reader's to put in its place; else it has lost the range.
   bool claim(std::uint64_t step, std::uint32_t slot, std::uint32_t range, std::uint32_t row) noexcept {
     std::uint64_t expected = reading(step, row);
-    return at(slot, range)
-        .word.compare_exchange_strong(expected, expected | claimed, std::memory_order_acq_rel,
-                                      std::memory_order_relaxed);
+    const bool mine = at(slot, range)
+                          .word.compare_exchange_strong(expected, expected | claimed, std::memory_order_acq_rel,
+                                                        std::memory_order_relaxed);
+    if (!mine) surplus_.fetch_sub(1, std::memory_order_relaxed);
+    return mine;
   }
   /// By the one who has claimed `row`, and has put it in its place: goes on with the next.
   void next(std::uint64_t step, std::uint32_t slot, std::uint32_t range, std::uint32_t row,
@@ -125,9 +128,13 @@ class row_claims {
     if (of.word.load(std::memory_order_acquire) != late.word) return false;
     std::int64_t begun = late.begun;
     if (!of.begun.compare_exchange_strong(begun, count(now), std::memory_order_relaxed)) return false;
+    surplus_.fetch_add(1, std::memory_order_relaxed);
     enter(reader, late.slot, late.range);
     return true;
   }
+  /// How many readers read what another does, too: those that have joined, less those that have lost. Until they come
+  /// back they are not there for anything else.
+  std::uint32_t surplus() const noexcept { return surplus_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::uint64_t claimed = 1, nobody = claimed;
@@ -166,6 +173,7 @@ class row_claims {
   std::unique_ptr<front[]> fronts_;
   std::unique_ptr<reader_word[]> readers_;
   alignas(cache_line) std::atomic<std::int64_t> usual_{0};
+  std::atomic<std::uint32_t> surplus_{0};
 };
 
 }  // namespace penstock::detail
