@@ -9,13 +9,16 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <latch>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <penstock/dataset/any_dataset.hpp>
@@ -527,6 +530,50 @@ TEST(row_claims, whoever_has_joined_is_one_more_until_somebody_has_lost) {
   EXPECT_EQ(claims.surplus(), 1U);
   claims.forget();
   EXPECT_EQ(claims.surplus(), 0U);
+}
+
+/// Samples of nothing; `during` is called once, within a read.
+struct nothing_source final : penstock::detail::source<numbers_schema> {
+  std::function<void()> during;
+  std::unique_ptr<penstock::detail::reader_state> open() override {
+    return std::make_unique<penstock::detail::reader_state>();
+  }
+  penstock::detail::fill_result fill(penstock::detail::reader_state&,
+                                     const penstock::detail::fill_request<numbers_schema>& request) override {
+    if (!request.progress.begin(1)) return {.interrupted = true};
+    if (during) std::exchange(during, nullptr)();
+    return {.rows = 1};
+  }
+};
+
+TEST(reread, what_was_begun_before_a_restart_is_forgotten) {
+  using engine_type = penstock::detail::engine<numbers_schema, penstock::cpu_device>;
+  using penstock::take_result;
+  const auto from = std::make_shared<nothing_source>();
+  engine_type engine(std::make_shared<penstock::channel<numbers_schema, penstock::cpu_device>>(
+                         penstock::cpu_device{}, penstock::batch_layout<numbers_schema>(numbers{4}.schema(), 2),
+                         penstock::ring_shape{.host = 1, .readers = 2}, std::nullopt, nullptr),
+                     from, penstock::detail::epoch_map({.positions = 4, .batch = 2}, {}), false);
+  engine.read_again({.factor = 2, .floor = 0ns});
+  auto& turns = engine.to().turns;
+  for (std::uint32_t reader : {0U, 1U}) engine.prepare(reader);
+  engine.begin(0, 0);
+  turns.open(4);
+  ASSERT_EQ(engine.try_take(0), take_result::taken);
+  from->during = [&] {
+    while (engine.try_take(1) != take_result::taken) {  // until the first read is late
+    }
+  };
+  engine.work(0);
+  EXPECT_EQ(engine.rereads().issued, 1U);
+  turns.park();
+  engine.work(1);  // gives up
+  EXPECT_TRUE(turns.quiet());
+  EXPECT_EQ(engine.rereads().won, 0U);
+  EXPECT_EQ(engine.stuck(), 1U);
+  engine.to().restart();
+  engine.begin(1, 0);
+  EXPECT_EQ(engine.stuck(), 0U);
 }
 
 /// As far ahead of its consumer as it was given work for; notes whom the one reader works for.
