@@ -166,6 +166,7 @@ TEST(automatic_readers, leave_a_depth_alone_that_was_given) {
   EXPECT_NE(problem.find("all 2 batches of this feed are held"), std::string::npos) << problem;
   EXPECT_EQ(feed.tuning().depth, 2U);
   EXPECT_EQ(feed.tuning().most_depth, 2U);
+  EXPECT_EQ(feed.tuning().bytes, 6U * (256 + 256) + 2U * (256 + 256 + 32));
 }
 
 TEST(automatic_depth, counts_all_readers_of_a_shared_pool) {
@@ -198,6 +199,15 @@ TEST(automatic_feed_on_the_cpu, describes_what_it_may_choose) {
       penstock::describe(pipeline_of(data) | penstock::transfer(penstock::cpu_device(), {.depth = automatic}));
   EXPECT_NE(text.find("automatic (1 to " + std::to_string(most) + ") reader threads"), std::string::npos) << text;
   EXPECT_NE(text.find("automatic (3 to 16) host slots"), std::string::npos) << text;
+  // What is read on the loop's own thread is not read ahead.
+  const auto inline_reading = data | penstock::partition() | penstock::read({.readers = 0}) |
+                              penstock::batch(batch_size) |
+                              penstock::transfer(penstock::cpu_device(), {.depth = automatic});
+  const auto of_it = penstock::describe(inline_reading);
+  EXPECT_NE(of_it.find(" 3 host slots"), std::string::npos) << of_it;
+  auto feed = inline_reading.start();
+  EXPECT_EQ(feed.tuning().most_depth, 3U);
+  for (auto& batch : feed.steps(5)) EXPECT_EQ(batch.size(), std::size_t{batch_size});
 }
 
 TEST(automatic_feed_on_the_cpu, reads_with_no_more_threads_than_it_says) {

@@ -172,6 +172,7 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
 
   std::uint64_t world_size = 1;
   std::string readers;
+  bool ahead = true;  // batches are read before they are asked for
   std::string bytes;
   std::string batches;
   std::uint64_t kept_bytes = 0, copied_bytes = 0;  // of one more of depth
@@ -187,6 +188,7 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
                             concat("indices for rank ", stage.options.world.rank, " of ", world_size)});
           } else if constexpr (stage_type::kind == stage_kind::read) {
             readers = detail::describe_readers(stage.options);
+            ahead = stage.options.readers != 0 || stage.options.shared;
             const bool transformed = !std::same_as<decltype(stage.transform), no_transform>;
             const bool again = stage.options.late == late_reads::reread;
             std::string does = again ? "reads, late ones again by another" : "reads in place";
@@ -214,7 +216,8 @@ std::string describe(const pipeline<Dataset, Stages...>& work) {
             std::string count = concat(stage.host_depth()), twins = concat(stage.device_depth());
             if (stage.is_automatic()) {
               const std::uint32_t most = stage.allowed_depth(copies ? copied_bytes : kept_bytes);
-              count = twins = concat("automatic (", stage.begins_at(most), " to ", most, ')');
+              const std::uint32_t least = stage.begins_at(most);
+              count = twins = ahead ? concat("automatic (", least, " to ", most, ')') : concat(least);
             }
             const std::string slots = concat(count, " host slots of ", bytes);
             rows.push_back({"transfer", copies ? "copy stream" : "no copy",

@@ -143,7 +143,12 @@ class feed_core final : public feed_control {
   bool in_epoch() const noexcept { return in_epoch_; }
   /// What was chosen, if anything is.
   const tuner* chosen() const noexcept { return tuner_.get(); }
-  std::uint64_t bytes() const noexcept { return limits_.depth_bytes * engine_->to().turns.shape().host; }
+  /// Of all slots and twins; there may be more slots than twins, or fewer.
+  std::uint64_t bytes() const noexcept {
+    const ring_shape& shape = engine_->to().turns.shape();
+    const std::uint64_t slot = engine_->to().layout().bytes() + (separate_device<Device> ? front_bytes : 0);
+    return shape.host * slot + shape.device * (limits_.depth_bytes - slot);
+  }
   /// The epoch was cut before its end.
   bool left_early() const noexcept { return cut_ && state_.epoch == epoch_; }
 
