@@ -95,6 +95,31 @@ TYPED_TEST(allocation, reads_that_are_issued_again_cost_none) {
   EXPECT_GE(feed.rereads().won, 1U);
 }
 
+TEST(no_memory, to_note_a_bad_sample_is_its_batchs_error) {
+  struct bad_one {
+    void operator()(std::uint64_t index, penstock::read_context&) const {
+      if (index == 9) throw penstock::error("cut");
+    }
+  };
+  for (const auto late : {penstock::late_reads::wait, penstock::late_reads::reread}) {
+    auto feed = (samples{23, bad_one{}} | penstock::partition({.shuffle = penstock::shuffle::none}) |
+                 penstock::read({.readers = 2, .late = late, .bad = penstock::bad_samples::skip}) | penstock::batch(4) |
+                 penstock::transfer(penstock::cpu_device{}))
+                    .start();
+    refused = sizeof(penstock::sample_fault);
+    std::uint64_t batches = 0;
+    try {
+      for (auto& batch : feed.epoch(0)) batches += batch.size() != 0 ? 1 : 0;
+      ADD_FAILURE() << "no error";
+    } catch (const penstock::error& caught) {
+      EXPECT_EQ(caught.where().sample, 9U) << caught.what();
+      EXPECT_NE(std::string_view(caught.what()).find("bad_alloc"), std::string_view::npos) << caught.what();
+    }
+    EXPECT_EQ(batches, 2U);
+    EXPECT_EQ(refused, 0U);
+  }
+}
+
 TYPED_TEST(allocation, samples_that_a_cache_keeps_and_lists_of_bad_ones_cost_none) {
   const std::vector<std::tuple<float, int>> rows(23);
   for (const int readers : all_readers) {

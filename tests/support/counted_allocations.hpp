@@ -17,6 +17,11 @@ inline std::atomic<std::size_t> allocations = 0;
 inline void count_allocation() {
   if (support::uncounted_depth == 0) ++allocations;
 }
+/// The next allocation of so many bytes fails; 0: none does.
+inline std::atomic<std::size_t> refused = 0;
+inline bool refuses(std::size_t bytes) {
+  return bytes != 0 && bytes == refused.load(std::memory_order_relaxed) && refused.exchange(0) == bytes;
+}
 }  // namespace laws
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && defined(__GLIBC__)
@@ -29,7 +34,7 @@ void* __libc_memalign(std::size_t, std::size_t);
 
 void* malloc(std::size_t bytes) {
   laws::count_allocation();
-  return __libc_malloc(bytes);
+  return laws::refuses(bytes) ? nullptr : __libc_malloc(bytes);
 }
 void* calloc(std::size_t number, std::size_t bytes) {
   laws::count_allocation();
@@ -55,6 +60,7 @@ int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) {
 // Not inlined: g++ would take new and free in one function for a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   laws::count_allocation();
+  if (laws::refuses(bytes)) throw std::bad_alloc();
   if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }

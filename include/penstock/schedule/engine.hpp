@@ -348,15 +348,13 @@ class engine final : public reader_client {
       // From here on, if it is another's, the step may have passed and its slot be of another.
       if (!claims_->claim(held.step, held.slot, held.range, row)) return false;
       if (own.joined && row == own.row) won_.fetch_add(1, std::memory_order_relaxed);
-      if (failure) {
-        try {
-          std::rethrow_exception(std::move(failure));
-        } catch (...) {
-          fail(own, held, first + row);
-        }
+      try {
+        if (failure) std::rethrow_exception(std::move(failure));
+        put(own, held.slot, first + row);
+      } catch (...) {
+        fail(own, held, first + row);
         return true;
       }
-      put(own, held.slot, first + row);
       if (row + 1 == rows) {
         to_->record(held.slot).range_rows[held.range] = static_cast<std::uint32_t>(rows);
         return true;
@@ -365,7 +363,7 @@ class engine final : public reader_client {
       claims_->next(held.step, held.slot, held.range, row, now);
     }
   }
-  void put(reader_slot& own, std::uint32_t slot, std::size_t row) noexcept {
+  void put(reader_slot& own, std::uint32_t slot, std::size_t row) {
     const auto& layout = to_->layout();
     for (std::size_t i = 0; i < Schema::size; ++i) {
       const std::size_t bytes = layout.row_bytes(i);
