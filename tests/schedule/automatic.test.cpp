@@ -239,4 +239,64 @@ TEST(automatic_feed_on_the_cpu, reads_with_no_more_threads_than_it_says) {
   EXPECT_EQ(feed.tuning().most_depth, 3U);
 }
 
+/// The samples of every `slow_every`-th batch take their reader time; counts who reads at once.
+struct busy_samples {
+  using schema_type = penstock::schema<penstock::field<float>>;
+  std::uint64_t size() const { return 1 << 20; }
+  schema_type schema() const { return schema_type({"x"}); }
+  void read(std::uint64_t index, const penstock::sample_view<schema_type>& to) const {
+    const int now = 1 + of->reading.fetch_add(1);
+    for (int seen = of->most; seen < now && !of->most.compare_exchange_weak(seen, now);) {
+    }
+    const auto end = std::chrono::steady_clock::now() + (index / batch_size % of->slow_every == 0 ? of->slow : 0us);
+    while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    std::get<0>(to)() = static_cast<float>(index);
+    of->reading.fetch_sub(1);
+    of->done.fetch_add(1);
+  }
+  struct counts {
+    std::uint64_t slow_every = 1;
+    std::chrono::microseconds slow{100};
+    std::atomic<int> reading{0}, most{0};
+    std::atomic<std::uint64_t> done{0};
+  };
+  std::shared_ptr<counts> of = std::make_shared<counts>();
+};
+
+TEST(automatic_feed_on_the_cpu, lets_another_reader_work_where_reading_bounds) {
+  const busy_samples data;
+  auto feed = (data | penstock::partition({.shuffle = penstock::shuffle::none}) |
+               penstock::read({.readers = automatic, .timeout = 1min}) | penstock::batch(batch_size) |
+               penstock::transfer(penstock::cpu_device()))
+                  .start();
+  std::uint64_t steps = 0;
+  while (data.of->most < 2 && steps < 2000) {
+    auto batch = feed.next();
+    ++steps;
+  }
+  EXPECT_GE(data.of->most, 2) << feed.tuning().why;
+}
+
+TEST(automatic_depth, that_was_chosen_is_read_ahead) {
+  busy_samples data;
+  data.of->slow_every = 8;
+  auto feed = (data | penstock::partition({.shuffle = penstock::shuffle::none}) |
+               penstock::read({.readers = 1, .timeout = 1min}) | penstock::batch(batch_size) |
+               penstock::transfer(penstock::cpu_device(), {.depth = automatic}))
+                  .start();
+  std::uint64_t steps = 0;
+  for (; feed.tuning().depth == 3 && steps < 2000; ++steps) {
+    auto batch = feed.next();
+    const auto end = std::chrono::steady_clock::now() + 100us;
+    while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  }
+  const std::uint64_t depth = feed.tuning().depth;
+  EXPECT_GT(depth, 3U) << feed.tuning().why;
+  // While the loop holds nothing.
+  const auto end = std::chrono::steady_clock::now() + 10s;
+  while (data.of->done < (steps + depth) * batch_size && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();
+  EXPECT_EQ(data.of->done, (steps + depth) * batch_size);
+}
+
 }  // namespace

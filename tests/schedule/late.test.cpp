@@ -512,6 +512,19 @@ TEST(row_claims, the_first_one_gets_a_row_and_what_has_passed_is_never_taken_for
   EXPECT_FALSE(claims.claim(8, 0, 0, 0));
 }
 
+TEST(row_claims, each_row_has_its_time_and_who_has_left_has_none) {
+  using penstock::detail::row_claims;
+  const std::chrono::steady_clock::time_point t0{1h};
+  row_claims claims(1, 1, 2, {.factor = 2, .floor = 1ms});
+  claims.begin(0, 7, 0, 0, t0);
+  EXPECT_TRUE(claims.claim(7, 0, 0, 0));
+  claims.next(7, 0, 0, 0, t0 + 1h);
+  EXPECT_FALSE(claims.find_late(1, t0 + 1h + 2ms));
+  EXPECT_TRUE(claims.find_late(1, t0 + 1h + 3ms));
+  claims.leave(0);
+  EXPECT_FALSE(claims.find_late(1, t0 + 2h));
+}
+
 TEST(row_claims, whoever_has_joined_is_one_more_until_somebody_has_lost) {
   using penstock::detail::row_claims;
   const std::chrono::steady_clock::time_point t0{1h};
@@ -549,16 +562,18 @@ struct nothing_source final : penstock::detail::source<numbers_schema> {
 TEST(reread, what_was_begun_before_a_restart_is_forgotten) {
   using engine_type = penstock::detail::engine<numbers_schema, penstock::cpu_device>;
   using penstock::take_result;
+  constexpr std::uint64_t unbounded = std::uint64_t{1} << 38;
   const auto from = std::make_shared<nothing_source>();
   engine_type engine(std::make_shared<penstock::channel<numbers_schema, penstock::cpu_device>>(
                          penstock::cpu_device{}, penstock::batch_layout<numbers_schema>(numbers{4}.schema(), 2),
                          penstock::ring_shape{.host = 1, .readers = 2}, std::nullopt, nullptr),
                      from, penstock::detail::epoch_map({.positions = 4, .batch = 2}, {}), false);
-  engine.read_again({.factor = 2, .floor = 0ns});
+  engine.read_again({.factor = 1e15, .floor = 0ns});
+  engine.count_busy();
   auto& turns = engine.to().turns;
   for (std::uint32_t reader : {0U, 1U}) engine.prepare(reader);
   engine.begin(0, 0);
-  turns.open(4);
+  turns.open(unbounded);
   ASSERT_EQ(engine.try_take(0), take_result::taken);
   from->during = [&] {
     while (engine.try_take(1) != take_result::taken) {  // until the first read is late
@@ -566,6 +581,7 @@ TEST(reread, what_was_begun_before_a_restart_is_forgotten) {
   };
   engine.work(0);
   EXPECT_EQ(engine.rereads().issued, 1U);
+  EXPECT_GT(engine.busy(), 0ns);
   turns.park();
   engine.work(1);  // gives up
   EXPECT_TRUE(turns.quiet());
@@ -574,6 +590,16 @@ TEST(reread, what_was_begun_before_a_restart_is_forgotten) {
   engine.to().restart();
   engine.begin(1, 0);
   EXPECT_EQ(engine.stuck(), 0U);
+
+  // By now it is known what a read takes.
+  turns.open(unbounded);
+  ASSERT_EQ(engine.try_take(0), take_result::taken);
+  from->during = [&] {
+    const auto end = std::chrono::steady_clock::now() + 1us;
+    while (std::chrono::steady_clock::now() < end) EXPECT_EQ(engine.try_take(1), take_result::none);
+  };
+  engine.work(0);
+  EXPECT_EQ(engine.rereads().issued, 1U);
 }
 
 /// As far ahead of its consumer as it was given work for; notes whom the one reader works for.
