@@ -144,6 +144,30 @@ TEST(automatic_depth, never_allocates_more_than_its_memory) {
   }
 }
 
+TEST(automatic_readers, leave_a_depth_that_is_given_as_it_is) {
+  const auto data = rows();
+  auto feed =
+      (pipeline_of(data) | penstock::transfer(penstock::modelled_device(), {.depth = 2, .host_depth = 4})).start();
+  using batch_type = decltype(feed)::batch_type;
+  EXPECT_EQ(feed.tuning().depth, 2U);
+  EXPECT_EQ(feed.tuning().most_depth, 2U);
+  std::vector<batch_type> held;
+  for (int i = 0; i < 2; ++i) held.push_back(feed.next());
+  EXPECT_NE(message_of([&] { feed.next(); }).find("all 2 batches of this feed are held"), std::string::npos);
+  held.clear();
+  for (auto& batch : feed.steps(200)) batch.stream().synchronize();  // enough for more readers to be tried
+  EXPECT_EQ(feed.tuning().depth, 2U);
+}
+
+TEST(automatic_depth, knows_all_readers_of_a_shared_pool) {
+  const auto data = rows();
+  auto feed = (data | penstock::partition() | penstock::read({.shared = penstock::reader_pool::make(3)}) |
+               penstock::batch(batch_size) | penstock::transfer(penstock::cpu_device(), {.depth = automatic}))
+                  .start();
+  EXPECT_EQ(feed.tuning().readers, 3U);
+  EXPECT_EQ(feed.tuning().most_readers, 3U);
+}
+
 TEST(automatic_depth, says_what_it_wants_where_two_batches_do_not_fit) {
   const auto data = rows();
   const std::string problem = message_of([&] {

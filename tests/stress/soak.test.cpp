@@ -434,9 +434,8 @@ class player {
     }
     const bool several = !to.shared && (to.readers == automatic || to.readers > 1);
     if (several) to.timeout = std::chrono::seconds(100);
-    if (several && s_.from != source::stream && random.below(2) == 0) read_again(to, random);
-    // Of those that the feed chooses one may be all that works beside who is stuck.
-    s_.at->stuck.allow(to.late != late_reads::reread ? 0 : to.readers == automatic ? 1 : to.readers - 1);
+    if (several && to.readers != automatic && s_.from != source::stream && random.below(2) == 0) read_again(to, random);
+    s_.at->stuck.allow(to.late == late_reads::reread ? to.readers - 1 : 0);
   }
   void close() {
     if (!feed_) return;

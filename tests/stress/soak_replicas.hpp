@@ -210,9 +210,9 @@ class replicated {
     to.readers = readers < 4 ? static_cast<int>(readers) : penstock::automatic;
     if (to.readers != penstock::automatic && to.readers < 2) return to;
     to.timeout = std::chrono::seconds(100);
-    if (random_.below(2) == 0) return to;
+    if (to.readers == penstock::automatic || random_.below(2) == 0) return to;
     read_again(to, random_);
-    of.stuck.allow(to.readers == penstock::automatic ? 1 : to.readers - 1);
+    of.stuck.allow(to.readers - 1);
     return to;
   }
 

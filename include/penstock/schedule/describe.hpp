@@ -99,9 +99,7 @@ inline std::string describe_readers(const read_options& options, bool in_full = 
   const std::uint64_t count = automatically ? read_stage<>::most_readers(cpus)
                               : own         ? static_cast<std::uint64_t>(options.readers)
                                             : options.shared->size();
-  std::string out = automatically    ? concat("automatic (", read_stage<>::least_readers(options), " to ", count, ") ")
-                    : own || in_full ? concat(count, ' ')
-                                     : "";
+  std::string out = automatically ? concat("automatic (1 to ", count, ") ") : own || in_full ? concat(count, ' ') : "";
   out += concat(own ? "" : "shared ", "reader thread", own && count == 1 ? "" : "s");
   if (in_full || cpus != allowed_cpus()) out += concat(cpus.size() == 1 ? " on CPU " : " on CPUs ", cpus.text());
   return out;

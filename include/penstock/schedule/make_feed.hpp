@@ -167,10 +167,12 @@ struct feed_maker {
     }
     if (automatic_readers || transfer.is_automatic()) {
       limits.tuned.emplace();
-      if (own_pool) limits.tuned->most_readers = readers;
-      limits.tuned->readers = automatic_readers ? read.least_readers(read.options) : limits.tuned->most_readers;
-      limits.tuned->most_depth = shape.host;
-      limits.tuned->depth = shape.in_use != 0 ? shape.in_use : shape.host;
+      limits.tuned->most_readers = own_pool ? readers : pool ? pool->size() : 1;
+      limits.tuned->readers = automatic_readers ? 1 : limits.tuned->most_readers;
+      // A fixed depth is what the loop may hold, which on a device with memory of its own are the buffers there.
+      const std::uint32_t most = shape.in_use == 0 && shape.device != 0 ? shape.device : shape.host;
+      limits.tuned->most_depth = most;
+      limits.tuned->depth = shape.in_use != 0 ? shape.in_use : most;
       limits.tuned->copies = separate_device<device_type>;
     }
     if (own_pool) pool = reader_pool::make(static_cast<int>(readers), {.cpus = cpus});

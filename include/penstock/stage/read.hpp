@@ -96,8 +96,6 @@ struct read_stage {
     const auto count = static_cast<std::uint32_t>(cpus.size());
     return count < 2 ? 2 : count > 256 ? 256 : count;
   }
-  /// The fewest that `automatic` is: where late reads are issued again, another one is there for that.
-  static std::uint32_t least_readers(const read_options& options) { return options.late == late_reads::reread ? 2 : 1; }
   std::chrono::nanoseconds timeout() const { return options.timeout.value_or(default_timeout); }
   std::chrono::nanoseconds first_timeout() const { return options.first_timeout.value_or(timeout()); }
 
@@ -135,7 +133,10 @@ struct read_stage {
     if (options.shared)
       detail::reject_option("read", "late", found,
                             "late_reads::wait, as the readers are a shared pool's, which serve other feeds meanwhile");
-    if (options.readers != automatic && options.readers < 2)
+    if (options.readers == automatic)
+      detail::reject_option("read", "late", found,
+                            "late_reads::wait, as readers is automatic: those that rest would not read a sample, too");
+    if (options.readers < 2)
       detail::reject_option("read", "late", found,
                             detail::concat("late_reads::wait, as readers is ", options.readers,
                                            ": another one is to read the sample, too"));
