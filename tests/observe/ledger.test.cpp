@@ -209,6 +209,20 @@ TEST(Ledger, steps_behind_a_batch_that_is_held_are_counted_as_lost) {
 }
 
 // Rank 1 comes a stated time after rank 0 is in the all-reduce.
+TEST(Ledger, of_two_losses_the_greater_one_is_what_bounds) {
+  penstock::ledger_values of;
+  of.steps = 10;
+  of.elapsed = 1000ms;
+  of.compute.busy = 20ms;
+  of.compute.waited_for_input = 60ms;
+  of.reduce = 900ms;
+  EXPECT_EQ(of.bound_by(), bound::ranks) << of.text();
+  of.compute.waited_for_input = 600ms;
+  of.reduce = 300ms;
+  of.read.busy = 900ms;
+  EXPECT_EQ(of.bound_by(), bound::reading) << of.text();
+}
+
 TEST(Ledger, says_which_rank_made_the_others_wait) {
   constexpr auto late = 1ms;
   const std::vector<float> data(40);

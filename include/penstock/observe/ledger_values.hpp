@@ -73,7 +73,9 @@ struct ledger_values {
     constexpr double little = 0.05;
     if (steps == 0 || running().count() <= 0) return bound::nothing;
     const double waited = share(compute.waited_for_input);
-    if (waited < little && share(reduce) > 3 * little && reduce > loop) return bound::ranks;
+    // The greater loss is the one to look at.
+    const bool little_waited = waited < little || reduce > compute.waited_for_input;
+    if (little_waited && share(reduce) > 3 * little && reduce > loop) return bound::ranks;
     if (waited < little) return share(loop) > 2 * little ? bound::loop : bound::compute;
     const bool by_read = read_share() >= transfer_share();
     if (const double busiest = by_read ? read_share() : transfer_share(); busiest < 0.75) {

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <concepts>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 
 namespace penstock {
 
 /// For `read_options::readers` and `transfer_options::depth`: the feed chooses, from what it measures while it runs.
-inline constexpr int automatic = -1;
+inline constexpr int automatic = std::numeric_limits<int>::min();  // which nobody arrives at by mistake
 
 /// The stages in the order in which data passes them.
 enum class stage_kind { dataset, partition, read, batch, transfer, compute, all_reduce, reduce };
