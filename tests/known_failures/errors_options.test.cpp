@@ -94,6 +94,10 @@ TEST(known_failures, ERR_4_read) {
                  {"read", "timeout is 1000000000 ns", "wanted none", "readers is 0"});
   expect_refused({.read = {.readers = 0, .first_timeout = 1s}},
                  {"read", "first_timeout is", "wanted none", "readers is 0"});
+  expect_refused({.read = {.readers = 2, .late = penstock::late_reads::reread},
+                  .batch = {.size = 1 << 26},
+                  .rows = std::uint64_t{1} << 26},
+                 {"read", "late is late_reads::reread", "wanted late_reads::wait", "more than 16777216 samples"});
 }
 
 TEST(known_failures, ERR_4_reader_pool) {

@@ -153,6 +153,14 @@ struct feed_maker {
     const auto readers = automatic_readers ? read.most_readers(cpus) : static_cast<std::uint32_t>(read.options.readers);
     batch_layout<schema_type> layout(std::move(schema), capacity);
     ring_shape shape;
+    shape.readers = own_pool ? readers : pool ? pool->size() : 1;
+    const std::size_t most = std::bit_ceil(std::size_t{shape.readers});
+    const std::size_t ranges = most < capacity ? most : std::bit_floor(capacity);
+    shape.ranges = streams ? 1 : static_cast<std::uint32_t>(ranges);
+    if (read.options.late == late_reads::reread && capacity / shape.ranges >= row_claims::most_rows)
+      reject_option(
+          "read", "late", "late_reads::reread",
+          concat("late_reads::wait, as batches have more than ", row_claims::most_rows, " samples for each reader"));
     feed_limits limits;
     limits.depth_bytes = bytes_of_depth<separate_device<device_type>>(layout);
     if (transfer.is_automatic()) {
@@ -167,7 +175,7 @@ struct feed_maker {
     }
     if (automatic_readers || transfer.is_automatic()) {
       limits.tuned.emplace();
-      if (pool || own_pool) limits.tuned->most_readers = own_pool ? readers : pool->size();
+      limits.tuned->most_readers = shape.readers;
       limits.tuned->readers = automatic_readers ? read.least_readers(read.options) : limits.tuned->most_readers;
       // What the loop can hold; a depth that was given is not added to, however many slots there are on the host.
       limits.tuned->most_depth = separate_device<device_type> ? shape.device : shape.host;
@@ -175,10 +183,6 @@ struct feed_maker {
       limits.tuned->copies = separate_device<device_type>;
     }
     if (own_pool) pool = reader_pool::make(static_cast<int>(readers), {.cpus = cpus});
-    shape.readers = pool ? pool->size() : 1;
-    const std::size_t most = std::bit_ceil(std::size_t{shape.readers});
-    const std::size_t ranges = most < capacity ? most : std::bit_floor(capacity);
-    shape.ranges = streams ? 1 : static_cast<std::uint32_t>(ranges);
 
     using engine_type = engine<schema_type, device_type>;
     auto to =
@@ -187,13 +191,8 @@ struct feed_maker {
     const std::uint64_t fingerprint = from->fingerprint();
     auto shared = share<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),
                                      batch.options.last == last_batch::pad);
-    if (read.options.late == late_reads::reread) {
-      if (capacity / shape.ranges >= row_claims::most_rows)
-        reject_option(
-            "read", "late", "late_reads::reread",
-            concat("late_reads::wait, as batches have more than ", row_claims::most_rows, " samples for each reader"));
+    if (read.options.late == late_reads::reread)
       shared->read_again({read.options.late_factor, read.options.late_floor});
-    }
     limits.timeout = read.timeout();
     limits.first_timeout = read.first_timeout();
     limits.warn_after = read.warn_after();
