@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include <penstock/sample/usual_time.hpp>
+
 namespace penstock {
 
 /// What a cache has done since it was made.
@@ -87,7 +89,7 @@ class shared_cache {
       const std::size_t bytes = bytes_of(*value);
       lock.lock();
       ++counts_.made;
-      took(clock::now() - begun);
+      usual_ = clock::duration(detail::usual_after(usual_.count(), (clock::now() - begun).count()));
       if (mine->done) return value;  // another was quicker
       mine->value = value;
       if (bytes <= budget_)
@@ -122,12 +124,6 @@ class shared_cache {
     std::list<std::uint64_t>::iterator place{};
   };
 
-  // A running estimate of the median, which a few that take long do not move.
-  void took(clock::duration time) noexcept {
-    const auto step = usual_ / 16 + clock::duration(1);
-    usual_ = usual_ == clock::duration::zero() ? time : time > usual_ ? usual_ + step : usual_ - step;
-    usual_ = std::max(usual_, clock::duration(1));
-  }
   clock::duration patience() const noexcept {
     if (usual_ == clock::duration::zero()) return std::chrono::seconds(1);  // nobody knows yet
     return std::max<clock::duration>(8 * usual_, std::chrono::milliseconds(50));

@@ -25,11 +25,16 @@ inline void prepare(batch_record& record, std::size_t capacity, std::size_t rang
 /// In front of the fields of a slot or twin that is copied, for the step's header.
 inline constexpr std::size_t front_bytes = 256;
 
+/// What a slot takes, in bytes; a twin's buffer on the device takes as much.
+template <bool Copied>
+std::uint64_t bytes_of_slot(const auto& layout) {
+  return layout.bytes() + (Copied ? front_bytes : 0);
+}
 /// What one more of depth takes, in bytes: a slot, and, if batches are copied, a twin with what is kept on the host.
 template <bool Copied, template <class> class Layout, class Schema>
 std::uint64_t bytes_of_depth(const Layout<Schema>& layout) {
-  if (!Copied) return layout.bytes();
-  std::uint64_t result = 2 * (front_bytes + layout.bytes());
+  if (!Copied) return bytes_of_slot<false>(layout);
+  std::uint64_t result = 2 * bytes_of_slot<true>(layout);
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     ((result += field_t<I, Schema>::rank == 0 ? layout.row_bytes(I) * layout.capacity() : 0), ...);
   }(std::make_index_sequence<Schema::size>{});

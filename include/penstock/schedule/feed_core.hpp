@@ -146,7 +146,7 @@ class feed_core final : public feed_control {
   /// Of all slots and twins; there may be more slots than twins, or fewer.
   std::uint64_t bytes() const noexcept {
     const ring_shape& shape = engine_->to().turns.shape();
-    const std::uint64_t slot = engine_->to().layout().bytes() + (separate_device<Device> ? front_bytes : 0);
+    const std::uint64_t slot = bytes_of_slot<separate_device<Device>>(engine_->to().layout());
     return shape.host * slot + shape.device * (limits_.depth_bytes - slot);
   }
   /// The epoch was cut before its end.

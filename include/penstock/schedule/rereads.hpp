@@ -10,6 +10,7 @@
 #include <optional>
 
 #include <penstock/channel/atomics.hpp>
+#include <penstock/sample/usual_time.hpp>
 
 namespace penstock::detail {
 
@@ -93,12 +94,7 @@ class row_claims {
 
   /// What a read took, of whoever's.
   void took(clock::duration time) noexcept {
-    const std::int64_t usual = usual_.load(std::memory_order_relaxed);
-    const std::int64_t now = std::max<std::int64_t>(std::chrono::nanoseconds(time).count(), 1);
-    const std::int64_t step = usual / 16 + 1;
-    usual_.store(usual == 0    ? now
-                 : now > usual ? usual + step
-                               : std::max<std::int64_t>(usual - step, 1),
+    usual_.store(usual_after(usual_.load(std::memory_order_relaxed), std::chrono::nanoseconds(time).count()),
                  std::memory_order_relaxed);
   }
 
