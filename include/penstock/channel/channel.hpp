@@ -257,6 +257,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
       if (recorder_) recorder_->copy_ends(step, stream);
       device_.record(to.ready, stream);
     } catch (...) {
+      if (recorder_) recorder_->copy_is_over(step);
       provenance where;
       where.stage = "transfer";
       to.record.failure.add(std::current_exception(), std::move(where), 0);

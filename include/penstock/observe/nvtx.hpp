@@ -49,19 +49,30 @@ class nvtx_ranges {
     out.message.ascii = name;
     return out;
   }
-  // Several are held at a time, and let go in any order, by any thread.
+  // Several are held at a time, and let go in any order, by any thread. One whose place is still taken, by a step that
+  // is held for as many others, goes without a range.
   void held(const stage_event& event) noexcept {
-    auto& range = ranges_[event.step % ranges_.size()];
+    open_range& place = open_[event.step % open_.size()];
     if (event.begins) {
+      if (place.step.load(std::memory_order_acquire) != none) return;
       const auto what = attributes("compute", 0xFF519E3E, event.step);
-      range.store(nvtxDomainRangeStartEx(domain_, &what), std::memory_order_relaxed);
+      place.id = nvtxDomainRangeStartEx(domain_, &what);
+      place.step.store(event.step, std::memory_order_release);
     } else {
-      nvtxDomainRangeEnd(domain_, range.load(std::memory_order_relaxed));
+      if (place.step.load(std::memory_order_acquire) != event.step) return;
+      nvtxDomainRangeEnd(domain_, place.id);
+      place.step.store(none, std::memory_order_release);
     }
   }
 
+  static constexpr std::uint64_t none = ~std::uint64_t{0};
+  struct open_range {
+    std::atomic<std::uint64_t> step{none};
+    nvtxRangeId_t id = 0;  // of who put the step there
+  };
+
   nvtxDomainHandle_t domain_;
-  std::array<std::atomic<nvtxRangeId_t>, 256> ranges_{};
+  std::array<open_range, 256> open_{};
 };
 
 }  // namespace penstock
