@@ -54,6 +54,29 @@ trained train(int ranks, std::size_t rows, std::uint64_t global, std::uint64_t e
   return result;
 }
 
+TEST(nccl, observers_are_told_of_its_stream) {
+  struct listener {
+    std::set<std::string>& uses;
+    std::set<const void*>& streams;
+    void on_stream(const penstock::stream_event& event) {
+      EXPECT_TRUE(uses.emplace(event.use).second) << event.use;
+      EXPECT_TRUE(streams.insert(event.cuda).second) << event.use;
+    }
+  };
+  fresh({.events_are_timed = true});
+  std::set<std::string> uses;
+  std::set<const void*> streams;
+  penstock::replicas(nccl_world(devices(1)), [&](auto& replica) {
+    auto feed =
+        replica.start(line(16) | partition({.world = replica}) | read() | batch(4) | transfer(replica.device()));
+    feed.observe(listener{uses, streams});
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (auto& one : feed.epoch(epoch)) replica.all_reduce(one);
+    EXPECT_EQ(streams.size(), cuda_double::count_alive().streams);
+  });
+  EXPECT_EQ(uses, (std::set<std::string>{"all_reduce", "barriers", "batches", "copies"}));
+}
+
 TEST(nccl, trains_as_one_rank_does) {
   const trained one = train(1, 61, 13, 3, 2, false);
   for (int ranks = 2; ranks <= 4; ++ranks)

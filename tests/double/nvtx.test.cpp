@@ -17,20 +17,23 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <penstock/communicator/local_cuda.hpp>
 #include <penstock/penstock.hpp>
+#include <penstock/replicas.hpp>
 
 #include "support.hpp"
 
 namespace {
 
 struct call {
-  enum class kind { create, destroy, push, pop, start, end };
+  enum class kind { create, destroy, push, pop, start, end, name };
   kind what{};
   std::thread::id thread{};
   std::string thread_name{};
   std::string text{};
   std::uint64_t number = 0;  // payload, or the range's
   std::uint64_t range = 0;
+  const void* stream = nullptr;
 };
 using kind = call::kind;
 
@@ -55,6 +58,8 @@ class profiler {
     put(NVTX_CBID_CORE2_DomainRangePop, &pop);
     put(NVTX_CBID_CORE2_DomainRangeStartEx, &start);
     put(NVTX_CBID_CORE2_DomainRangeEnd, &end);
+    if (callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CUDART, &table, &size) == 0) return 0;
+    put(NVTX_CBID_CUDART_NameCudaStreamA, &name);
     return 1;
   }
   std::vector<call> take() {
@@ -63,7 +68,7 @@ class profiler {
   }
 
  private:
-  void add(call one) {
+  std::uint64_t add(call one) {
     one.thread = std::this_thread::get_id();
     char name[16] = {};
     ::pthread_getname_np(::pthread_self(), name, sizeof name);
@@ -71,10 +76,7 @@ class profiler {
     const std::scoped_lock lock(mutex_);
     if (one.what == kind::start) one.range = ++ranges_;
     calls_.push_back(std::move(one));
-  }
-  std::uint64_t last_range() {
-    const std::scoped_lock lock(mutex_);
-    return ranges_;
+    return calls_.back().range;
   }
   static nvtxDomainHandle_t domain() { return reinterpret_cast<nvtxDomainHandle_t>(&the()); }
   static void check(nvtxDomainHandle_t of, const nvtxEventAttributes_t* with) {
@@ -114,13 +116,19 @@ class profiler {
   }
   static nvtxRangeId_t NVTX_API start(nvtxDomainHandle_t where, const nvtxEventAttributes_t* with) {
     check(where, with);
-    the().add(of(kind::start, with));
-    return the().last_range();  // only the loop's thread starts any
+    return the().add(of(kind::start, with));
   }
   static void NVTX_API end(nvtxDomainHandle_t where, nvtxRangeId_t id) {
     EXPECT_EQ(where, domain());
     call one{.what = kind::end};
     one.range = id;
+    the().add(std::move(one));
+  }
+
+  static void NVTX_API name(cudaStream_t stream, const char* text) {
+    call one{.what = kind::name};
+    one.text = text;
+    one.stream = stream;
     the().add(std::move(one));
   }
 
@@ -175,6 +183,7 @@ struct ranges {
           steps[one.text].insert(one.number);
           started.insert(one.range);
           break;
+        case kind::name: break;
         case kind::end: EXPECT_EQ(started.erase(one.range), 1U) << "ended, but not open: range " << one.range; break;
       }
     for (const auto& [thread, left] : open) {
@@ -272,6 +281,122 @@ TEST_F(nvtx, a_range_ends_with_its_step_however_long_that_is_held) {
     for (int i = 0; i < 10; ++i) feed.next();
   }
   const ranges seen(profiler::the().take());
+}
+
+/// The streams that were given names, each once, by name.
+std::map<std::string, const void*> names_of(const std::vector<call>& calls) {
+  std::map<std::string, const void*> result;
+  for (const call& one : calls) {
+    if (one.what != kind::name) continue;
+    EXPECT_TRUE(result.emplace(one.text, one.stream).second) << one.text << " is given twice";
+  }
+  std::set<const void*> streams;
+  for (const auto& [name, stream] : result) {
+    EXPECT_TRUE(stream != nullptr && streams.insert(stream).second) << "a stream has two names, one is " << name;
+  }
+  return result;
+}
+
+TEST_F(nvtx, streams_have_names_once_the_epoch_begins) {
+  doubled::fresh({.events_are_timed = true});
+  const doubled::on_device current(1);
+  penstock::nvtx_ranges observer;
+  auto feed = feed_of(doubled::watched_device(1), 1);
+  EXPECT_EQ(cuda_double::count_alive().streams, 2U);
+  feed.observe(observer);
+  const void* given = nullptr;
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (auto& batch : feed.epoch(epoch)) given = batch.stream().get();
+  const auto names = names_of(profiler::the().take());
+  ASSERT_EQ(names.size(), 2U);
+  EXPECT_EQ(names.begin()->first, "penstock batches, device 1");
+  EXPECT_EQ(names.begin()->second, given);
+  EXPECT_EQ(names.rbegin()->first, "penstock copies, device 1");
+}
+
+TEST_F(nvtx, a_stream_of_the_applications_keeps_its_name) {
+  doubled::fresh({.events_are_timed = true});
+  const doubled::watched_device device;
+  const auto mine = device.make_stream();
+  {
+    penstock::nvtx_ranges observer;
+    doubled::transfer_options options;
+    options.consumer = mine.view();
+    auto feed =
+        (data | penstock::partition() | penstock::read() | penstock::batch(4) | penstock::transfer(device, options))
+            .start();
+    feed.observe(observer);
+    (void)feed.next();
+  }
+  const auto names = names_of(profiler::the().take());
+  ASSERT_EQ(names.size(), 1U);
+  EXPECT_EQ(names.begin()->first, "penstock copies, device 0");
+}
+
+struct no_kernels : penstock::detail::cuda_peer_copies {
+  void sum(const penstock::cuda_device&, const penstock::local_sum&, penstock::cuda_stream_view) const {}
+};
+
+TEST_F(nvtx, streams_of_replicas_have_their_ranks_in_their_names) {
+  doubled::fresh({.events_are_timed = true});
+  std::size_t alive = 0;
+  std::vector<doubled::watched_device> devices;
+  for (const int ordinal : {0, 1}) devices.emplace_back(ordinal);
+  penstock::replicas(penstock::local_device_world<doubled::watched_device, no_kernels>(devices), [&](auto& replica) {
+    const doubled::on_device current(static_cast<int>(replica.rank()));
+    penstock::nvtx_ranges observer;
+    // A stream, of which the pipeline knows no rank.
+    auto feed = replica.start(
+        penstock::stream([] { return data; }) | penstock::partition({.shuffle = penstock::shuffle::none}) |
+        penstock::read({.readers = 1}) | penstock::batch(4) | penstock::transfer(replica.device()));
+    feed.observe(observer);
+    for (auto& batch : feed.epoch(0)) replica.all_reduce(batch);
+    replica.barrier();
+    if (replica.rank() == 0) alive = cuda_double::count_alive().streams;
+    replica.barrier();
+  });
+  const auto names = names_of(profiler::the().take());
+  EXPECT_EQ(names.size(), alive);
+  for (const char* const rank : {"0", "1"})
+    for (const char* const use : {"batches", "copies", "all_reduce", "barriers"}) {
+      const std::string name = penstock::detail::concat("penstock ", use, ", device ", rank, ", rank ", rank);
+      EXPECT_TRUE(names.contains(name)) << name;
+    }
+}
+
+/// Any observer may listen to streams.
+struct listener {
+  std::vector<penstock::stream_event> seen{};
+  int begun = 0, batches = 0;
+  void on_begin(const penstock::run_begin&) { ++begun; }
+  void on_batch(const penstock::batch_event&) { ++batches; }
+  void on_stream(const penstock::stream_event& event) {
+    EXPECT_EQ(begun, 1);
+    EXPECT_EQ(batches, 0);
+    seen.push_back(event);
+  }
+};
+template <class Device>
+std::vector<penstock::stream_event> streams_of(const Device& device) {
+  listener result;
+  auto feed = feed_of(device, 1);
+  feed.observe(result);
+  for (int epoch = 0; epoch < 2; ++epoch)
+    for (auto& batch : feed.epoch(epoch)) (void)batch;
+  return result.seen;
+}
+
+TEST(streams, are_told_of_once_and_before_the_first_batch) {
+  EXPECT_TRUE(streams_of(penstock::cpu_device()).empty());
+  const auto modelled = streams_of(penstock::modelled_device());
+  ASSERT_EQ(modelled.size(), 2U);
+  for (const auto& one : modelled) EXPECT_TRUE(one.cuda == nullptr && !one.device && one.own);
+  const auto cuda = streams_of(doubled::watched_device());
+  ASSERT_EQ(cuda.size(), 2U);
+  EXPECT_EQ(cuda[0].use, "batches");
+  EXPECT_EQ(cuda[1].use, "copies");
+  EXPECT_NE(cuda[0].cuda, cuda[1].cuda);
+  for (const auto& one : cuda) EXPECT_TRUE(one.cuda != nullptr && one.device == 0 && one.own && one.ranks == 1);
 }
 
 }  // namespace

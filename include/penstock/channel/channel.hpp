@@ -193,6 +193,12 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     return broken_;
   }
   stream_view stream() const noexcept { return work_view_; }
+  bool stream_is_own() const noexcept { return work_view_ == work_.view(); }
+  stream_view copies() const noexcept
+    requires separate
+  {
+    return copies_->view();
+  }
   /// Called once by the consumer's side when it goes: the channel lives until the last lease is let go.
   void abandon() {
     self_ = this->shared_from_this();

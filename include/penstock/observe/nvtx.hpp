@@ -2,22 +2,30 @@
 #pragma once
 
 #include <nvtx3/nvToolsExt.h>
+#if __has_include(<cuda.h>)
+#include <nvtx3/nvToolsExtCudaRt.h>
+#endif
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include <penstock/observe/observer.hpp>
+#include <penstock/observe/stream_event.hpp>
+#include <penstock/sample/error.hpp>
 #include <penstock/sample/step_record.hpp>
 
 namespace penstock {
 
 /// Marks what a feed does for Nsight Systems, in a domain "penstock": an observer. Ranges "read", "transfer" (the
 /// enqueueing of a copy) and "compute" (while the batch is held), on the threads that do it, with the step, counted
-/// over the feed's life, as payload. The readers' threads have names of their own already, which Nsight shows.
+/// over the feed's life, as payload. The readers' threads have names of their own already, which Nsight shows. CUDA
+/// streams that the library has made get names, such as "penstock copies, device 0", behind which replicas have
+/// ", rank 2"; what they are for says `stream_event`. A stream of the application's keeps the name that it has.
 ///
-/// Needs the headers of NVTX 3, which come with the CUDA Toolkit: target `penstock::nvtx`. Without a profiler a range
-/// costs some nanoseconds.
+/// One for each feed, which refers to it. Needs the headers of NVTX 3, which come with the CUDA Toolkit: target
+/// `penstock::nvtx`. Without a profiler a range costs some nanoseconds.
 class nvtx_ranges {
  public:
   nvtx_ranges() : domain_(nvtxDomainCreateA("penstock")) {}
@@ -34,6 +42,18 @@ class nvtx_ranges {
     const bool reads = event.what == stage_event::stage::read;
     const auto what = attributes(reads ? "read" : "transfer", reads ? 0xFF3B75AF : 0xFFEF8636, event.step);
     nvtxDomainRangePushEx(domain_, &what);
+  }
+
+  void on_stream(const stream_event& event) {
+#if __has_include(<cuda.h>)
+    if (event.cuda == nullptr || !event.own) return;
+    std::string name = detail::concat("penstock ", event.use);
+    if (event.device) name += detail::concat(", device ", *event.device);
+    if (event.ranks != 1) name += detail::concat(", rank ", event.rank);
+    nvtxNameCudaStreamA(event.cuda, name.c_str());
+#else
+    (void)event;
+#endif
   }
 
  private:
