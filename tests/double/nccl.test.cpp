@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <map>
+
 #include "nccl_support.hpp"
 
 namespace {
@@ -52,6 +54,36 @@ trained train(int ranks, std::size_t rows, std::uint64_t global, std::uint64_t e
       },
       {.lag = lag});
   return result;
+}
+
+TEST(nccl, observers_are_told_of_its_stream) {
+  // Nothing happens on a stream from when it is told of.
+  struct listener {
+    std::map<std::string, cudaStream_t>& streams;
+    void on_stream(const penstock::stream_event& event) {
+      EXPECT_TRUE(streams.emplace(event.use, event.cuda).second) << event.use << " is told of twice";
+      cuda_double::hold(event.cuda);
+    }
+  };
+  const watchdog guard("streams");
+  fresh({.events_are_timed = true});
+  penstock::replicas(nccl_world(devices(1)), [&](auto& replica) {
+    std::map<std::string, cudaStream_t> streams;
+    auto feed =
+        replica.start(line(16) | partition({.world = replica}) | read() | batch(4) | transfer(replica.device()));
+    feed.observe(listener{streams});
+    for (int epoch = 0; epoch < 2; ++epoch)
+      for (auto& one : feed.epoch(epoch)) {
+        replica.all_reduce(one);
+        if (epoch != 0 || one.step() != 0) continue;
+        EXPECT_EQ(streams.size(), cuda_double::count_alive().streams);
+        for (const char* const use : {"batches", "copies", "all_reduce"}) {
+          EXPECT_EQ(cudaStreamQuery(streams[use]), cudaErrorNotReady) << use;
+        }
+        EXPECT_EQ(cudaStreamQuery(streams["barriers"]), cudaSuccess);
+        for (const auto& [use, stream] : streams) cuda_double::resume(stream);
+      }
+  });
 }
 
 TEST(nccl, trains_as_one_rank_does) {

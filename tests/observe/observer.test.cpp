@@ -32,6 +32,10 @@ struct error_only {
   int* calls;
   void on_error(const penstock::error_event&) { ++*calls; }
 };
+struct stream_only {
+  int* calls;
+  void on_stream(const penstock::stream_event&) { ++*calls; }
+};
 struct end_only {
   int* calls;
   void on_end(const penstock::run_end&) { ++*calls; }
@@ -43,12 +47,13 @@ void notify_all(const penstock::observer_list& list) {
   list.notify(penstock::metric_event{});
   list.notify(penstock::epoch_event{});
   list.notify(penstock::error_event{});
+  list.notify(penstock::stream_event{});
   list.notify(penstock::run_end{});
 }
 
 template <class Observer>
 class observer_with_one_hook : public testing::Test {};
-using single_hooks = testing::Types<begin_only, batch_only, metric_only, epoch_only, error_only, end_only>;
+using single_hooks = testing::Types<begin_only, batch_only, metric_only, epoch_only, error_only, stream_only, end_only>;
 TYPED_TEST_SUITE(observer_with_one_hook, single_hooks);
 
 TYPED_TEST(observer_with_one_hook, is_told_of_its_event_alone) {

@@ -193,6 +193,12 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
     return broken_;
   }
   stream_view stream() const noexcept { return work_view_; }
+  bool stream_is_own() const noexcept { return work_view_ == work_.view(); }
+  stream_view copies() const noexcept
+    requires separate
+  {
+    return copies_->view();
+  }
   /// Called once by the consumer's side when it goes: the channel lives until the last lease is let go.
   void abandon() {
     self_ = this->shared_from_this();
@@ -257,6 +263,7 @@ class channel : public std::enable_shared_from_this<channel<Schema, Device>> {
       if (recorder_) recorder_->copy_ends(step, stream);
       device_.record(to.ready, stream);
     } catch (...) {
+      if (recorder_) recorder_->copy_is_over(step);
       provenance where;
       where.stage = "transfer";
       to.record.failure.add(std::current_exception(), std::move(where), 0);

@@ -87,6 +87,7 @@ class step_recorder {
   // ---- the copy's cursor
 
   void copy_begins(std::uint64_t step, stream_view on) {
+    copying_ = true;
     mark(stage_event::stage::transfer, true, step);
     if constexpr (tells) {
       entry& here = of(step);
@@ -99,7 +100,11 @@ class step_recorder {
   void copy_ends(std::uint64_t step, stream_view on) {
     if constexpr (tells)
       if (of(step).timed) device_.record(of(step).events.copy_end, on);
-    mark(stage_event::stage::transfer, false, step);
+    copy_is_over(step);
+  }
+  /// Of a copy that has begun, also where enqueueing it failed.
+  void copy_is_over(std::uint64_t step) noexcept {
+    if (std::exchange(copying_, false)) mark(stage_event::stage::transfer, false, step);
   }
 
   // ---- the consumer
@@ -300,6 +305,7 @@ class step_recorder {
   std::uint64_t first_open_ = 0, last_open_ = 0, open_count_ = 0;
   std::uint64_t lost_ = 0;
   bool last_is_open_ = false;  // the step received last has a place
+  bool copying_ = false;       // the cursor's: a copy's begin was told of, its end not yet
   std::atomic<void (*)(const void*, const stage_event&) noexcept> tell_{nullptr};
   mutable std::atomic<int> telling_{0};
   const void* whom_ = nullptr;

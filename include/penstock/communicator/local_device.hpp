@@ -99,6 +99,8 @@ class local_device_communicator {
   std::uint64_t rank() const noexcept { return rank_; }
   std::uint64_t size() const noexcept { return group_->meetings.size(); }
   const Device& device() const noexcept { return device_; }
+  /// On which this rank's part of all exchanges goes.
+  stream_view own_stream() const noexcept { return stream_.view(); }
 
   void post(const exchange<stream_view>& one) {
     try {

@@ -87,6 +87,8 @@ class nccl_communicator {
   const cuda_device& device() const noexcept { return device_; }
   /// Whether other ranks are threads of this process, whose devices may wait for what this one's thread does.
   bool has_neighbours() const noexcept { return process_->ledger.ranks() > 1; }
+  /// On which all is exchanged.
+  stream_view own_stream() const noexcept { return stream_->view(); }
   /// In the device's memory: all ranks' words of the last step. `gate()->counts()`, in a kernel in the order of the
   /// batch's stream behind its all_reduce, is whether the step's update is to be made.
   const control_words* gate() const noexcept { return device_words(gate_slot()); }

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <penstock/observe/stream_event.hpp>
 #include <penstock/sample/error.hpp>
 #include <penstock/sample/fault.hpp>
 #include <penstock/sample/step_record.hpp>
@@ -96,6 +97,8 @@ concept hears_step = requires(Observer& observer, const step_record& event) { ob
 template <class Observer>
 concept hears_stage = requires(Observer& observer, const stage_event& event) { observer.on_stage(event); };
 template <class Observer>
+concept hears_stream = requires(Observer& observer, const stream_event& event) { observer.on_stream(event); };
+template <class Observer>
 concept called_with_batch = requires(Observer& observer, const batch_event& event) { observer(event); };
 
 /// A member of the right name that cannot be called with its event would never be heard: no silent miss.
@@ -109,6 +112,7 @@ constexpr bool hooks_fit<Observer> = (hears_begin<Observer> || !requires { &Obse
                                      (hears_epoch<Observer> || !requires { &Observer::on_epoch; }) &&
                                      (hears_step<Observer> || !requires { &Observer::on_step; }) &&
                                      (hears_stage<Observer> || !requires { &Observer::on_stage; }) &&
+                                     (hears_stream<Observer> || !requires { &Observer::on_stream; }) &&
                                      (hears_late<Observer> || !requires { &Observer::on_late; }) &&
                                      (hears_error<Observer> || !requires { &Observer::on_error; }) &&
                                      (hears_end<Observer> || !requires { &Observer::on_end; });
@@ -119,6 +123,8 @@ constexpr bool hooks_fit<Observer> = (hears_begin<Observer> || !requires { &Obse
 /// batch_event&)`, `on_metric(const metric_event&)`, `on_epoch(const epoch_event&)`, `on_step(const step_record&)`,
 /// `on_late(const late_event&)`, `on_error(const error_event&)` and `on_end(const run_end&)`; or a callable that takes
 /// a `const batch_event&`.
+///
+/// `on_stream(const stream_event&)` is told once of each stream that the feed's work goes onto, such as to name it.
 ///
 /// A feed looks at clocks for each step only if one of its observers has `on_step` or `on_stage`, as ledger and trace.
 /// `on_stage(const stage_event&)` alone is called by the threads that work, by several at once; it throws nothing.
@@ -142,7 +148,7 @@ concept observer =
     detail::hears_metric<std::remove_reference_t<Observer>> || detail::hears_epoch<std::remove_reference_t<Observer>> ||
     detail::hears_error<std::remove_reference_t<Observer>> || detail::hears_end<std::remove_reference_t<Observer>> ||
     detail::hears_late<std::remove_reference_t<Observer>> || detail::hears_step<std::remove_reference_t<Observer>> ||
-    detail::hears_stage<std::remove_reference_t<Observer>> ||
+    detail::hears_stage<std::remove_reference_t<Observer>> || detail::hears_stream<std::remove_reference_t<Observer>> ||
     detail::called_with_batch<std::remove_reference_t<Observer>>;
 
 /// Observers of any types, in the order in which they were added. An empty list owns nothing and `notify` does nothing;
@@ -154,10 +160,9 @@ class observer_list {
   void add(Observer&& observer) {
     static_assert(
         detail::hooks_fit<std::remove_reference_t<Observer>>,
-        "penstock: an observer's on_begin, on_batch, on_metric, on_epoch, on_step, on_stage, on_late, on_error or "
-        "on_end "
-        "cannot be called with a const reference to its event: run_begin, batch_event, metric_event, epoch_event, "
-        "step_record, stage_event, late_event, error_event, run_end");
+        "penstock: an observer's on_begin, on_batch, on_metric, on_epoch, on_step, on_stage, on_stream, on_late, "
+        "on_error or on_end cannot be called with a const reference to its event: run_begin, batch_event, "
+        "metric_event, epoch_event, step_record, stage_event, stream_event, late_event, error_event, run_end");
     using held = std::conditional_t<std::is_lvalue_reference_v<Observer>, Observer, std::remove_const_t<Observer>>;
     auto* last = &first_;
     while (*last) last = &(*last)->next;
@@ -165,11 +170,13 @@ class observer_list {
     hears_steps_ |= detail::hears_step<std::remove_reference_t<Observer>>;
     hears_late_ |= detail::hears_late<std::remove_reference_t<Observer>>;
     hears_stages_ |= detail::hears_stage<std::remove_reference_t<Observer>>;
+    hears_streams_ |= detail::hears_stream<std::remove_reference_t<Observer>>;
   }
 
   bool empty() const noexcept { return !first_; }
   bool hears_steps() const noexcept { return hears_steps_; }
   bool hears_stages() const noexcept { return hears_stages_; }
+  bool hears_streams() const noexcept { return hears_streams_; }
   bool hears_late() const noexcept { return hears_late_; }
 
   /// Calls every observer that has the hook. The first that throws ends the round; its exception leaves.
@@ -179,6 +186,7 @@ class observer_list {
   void notify(const epoch_event& event) const { each(event); }
   void notify(const step_record& event) const { each(event); }
   void notify(const late_event& event) const { each(event); }
+  void notify(const stream_event& event) const { each(event); }
   /// From any thread, while none is added.
   void notify(const stage_event& event) const noexcept { each(event); }
 
@@ -215,6 +223,7 @@ class observer_list {
     virtual void tell(const step_record& event) = 0;
     virtual void tell(const late_event& event) = 0;
     virtual void tell(const stage_event& event) = 0;
+    virtual void tell(const stream_event& event) = 0;
     virtual void tell(const error_event& event) = 0;
     virtual void tell(const run_end& event) = 0;
 
@@ -254,6 +263,9 @@ class observer_list {
     void tell([[maybe_unused]] const stage_event& event) override {
       if constexpr (detail::hears_stage<type>) held.on_stage(event);
     }
+    void tell([[maybe_unused]] const stream_event& event) override {
+      if constexpr (detail::hears_stream<type>) held.on_stream(event);
+    }
     void tell([[maybe_unused]] const error_event& event) override {
       if constexpr (detail::hears_error<type>) held.on_error(event);
     }
@@ -271,6 +283,7 @@ class observer_list {
 
   bool hears_steps_ = false;
   bool hears_stages_ = false;
+  bool hears_streams_ = false;
   bool hears_late_ = false;
   std::unique_ptr<erased> first_;  // a list, which compiles in less time than a vector
 };

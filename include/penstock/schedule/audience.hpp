@@ -32,6 +32,9 @@ class audience {
   static void stage(const void* whom, const stage_event& event) noexcept {
     static_cast<const audience*>(whom)->observers_.notify(event);
   }
+  /// True once, if anybody hears of streams.
+  bool asks_for_streams() noexcept { return observers_.hears_streams() && !std::exchange(told_streams_, true); }
+  void stream(const stream_event& event) const { observers_.notify(event); }
   void describe_as(std::string text) { description_ = std::move(text); }
 
   /// The first time also that the run begins.
@@ -78,6 +81,7 @@ class audience {
   std::string description_;
   bool begun_ = false;
   bool finished_ = false;
+  bool told_streams_ = false;
   std::uint64_t epoch_ = 0;
   std::uint64_t step_ = 0;
   std::uint64_t steps_ = 0;

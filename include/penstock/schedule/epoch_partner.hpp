@@ -4,8 +4,11 @@
 #include <cstdint>
 
 #include <penstock/schedule/state.hpp>
+#include <penstock/stage/plan.hpp>
 
 namespace penstock::detail {
+
+class audience;
 
 /// A feed as what keeps its epochs in step with those of other replicas sees it.
 class feed_control {
@@ -39,6 +42,10 @@ class epoch_partner {
   virtual void gave_dry() = 0;
   /// By its last batch, or before.
   virtual void epoch_ends(bool early) = 0;
+  /// Which replica it is.
+  virtual world place() const noexcept = 0;
+  /// Of those that the replicas' exchanges go onto.
+  virtual void tell_streams(const audience& to) const = 0;
   /// The feed was told where to go on.
   virtual void resumed() noexcept = 0;
   /// The feed is no more.

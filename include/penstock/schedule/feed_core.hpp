@@ -659,6 +659,22 @@ class feed_core final : public feed_control {
     if (!engine_->is_stream() && steps_left_ != 0)
       event.first_step = engine_->map()(engine_->to().turns.next_step()).step;
     listeners_.epoch_begins(event);
+    if (listeners_.asks_for_streams()) tell_streams();
+  }
+  [[gnu::noinline, gnu::cold]] void tell_streams() {
+    if constexpr (separate_device<Device>) {
+      const auto& to = engine_->to();
+      const world whose = partner_ != nullptr ? partner_->place() : engine_->map().where();
+      const auto tell = [&](stream_event event, bool own) {
+        event.rank = whose.rank;
+        event.ranks = whose.size;
+        event.own = own;
+        listeners_.stream(event);
+      };
+      tell(stream_of(to.device(), to.stream(), "batches"), to.stream_is_own());
+      tell(stream_of(to.device(), to.copies(), "copies"), true);
+    }
+    if (partner_ != nullptr) partner_->tell_streams(listeners_);
   }
   void tell_batch(clock::time_point asked) {
     batch_event event;

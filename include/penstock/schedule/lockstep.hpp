@@ -10,12 +10,15 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <penstock/channel/record.hpp>
 #include <penstock/communicator/communicator.hpp>
+#include <penstock/device/device.hpp>
+#include <penstock/schedule/audience.hpp>
 #include <penstock/schedule/epoch_partner.hpp>
 
 namespace penstock {
@@ -521,6 +524,19 @@ class lockstep final : public epoch_partner {
   }
   void resumed() noexcept override {
     if (!over_ && !failed_) confirmed_ = posted_ = control_->state();
+  }
+  world place() const noexcept override { return {rank(), size()}; }
+  void tell_streams(const audience& to) const override {
+    if constexpr (separate_device<typename Communicator::device_type>) {
+      const auto tell = [&](stream_view one, std::string_view use) {
+        stream_event event = stream_of(communicator_.device(), one, use);
+        event.rank = rank();
+        event.ranks = size();
+        to.stream(event);
+      };
+      if constexpr (requires { communicator_.own_stream(); }) tell(communicator_.own_stream(), "all_reduce");
+      tell(any_stream(), "barriers");
+    }
   }
   void feed_ends() noexcept override {
     stop_left_ = control_->stopped();
