@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: plain too: allocations are counted there alone
 // ctest: no tsan: one thread
 // Reading a row allocates nothing, in either mode.
 #include <gtest/gtest.h>

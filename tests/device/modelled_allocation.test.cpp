@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: plain too: allocations are counted there alone
 #include <atomic>
 #include <chrono>
 #include <cstddef>

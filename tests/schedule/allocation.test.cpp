@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: plain too: allocations are counted there alone
 // What the law of no allocation does not run over: readers' own states, casts, observers and several held batches.
 #include <gtest/gtest.h>
 

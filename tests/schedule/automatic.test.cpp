@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// ctest: plain too: allocations are counted there alone
 // Readers and depth that a feed chooses itself.
 #include <gtest/gtest.h>
 
