@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,8 +59,7 @@ class audience {
   /// On standard error, if nobody hears it.
   void late(const late_event& event) const {
     observers_.notify(event);
-    if (!observers_.hears_late())
-      std::fprintf(stderr, "penstock: %.*s\n", static_cast<int>(event.message.size()), event.message.data());
+    if (!observers_.hears_late()) say_late(event.message);
   }
   void error(std::string_view message, const provenance& where) noexcept {
     observers_.notify(error_event{message, where});
