@@ -17,6 +17,7 @@ struct missing_rank {
   std::uint64_t rank = 0;
   std::optional<std::uint64_t> epoch{};
   std::optional<std::uint64_t> step{};
+  bool never_came = false;
 };
 
 /// The consumer has waited for a batch for longer than `read_options::warn_after`, or a replica for the others for
