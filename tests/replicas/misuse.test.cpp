@@ -233,7 +233,7 @@ TEST(misuse, ERR_4_bad_options_are_refused_before_any_thread_starts) {
             "penstock: replicas: warn_after is -1 ns, wanted 0 or more, and less than the timeout");
   EXPECT_EQ(message(2, {.timeout = 7ns, .warn_after = 7ns}),
             "penstock: replicas: warn_after is 7 ns, wanted 0 or more, and less than the timeout");
-  for (const penstock::replica_options fine : {penstock::replica_options{.timeout = 20s, .warn_after = 0s},
+  for (const penstock::replica_options& fine : {penstock::replica_options{.timeout = 20s, .warn_after = 0s},
                                                {.timeout = 20s, .warn_after = 19s},
                                                {.timeout = 20s}})
     EXPECT_NO_THROW(replicas(1, [](auto&) {}, fine));
