@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Law 6 and 7 with replicas: whatever one rank does, all leave at the same step, with the first cause.
-#include <unistd.h>
-
 #include <atomic>
-#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -13,11 +10,13 @@
 #include <thread>
 #include <vector>
 
+#include "../laws/heard_on_stderr.hpp"
 #include "support.hpp"
 
 namespace {
 
 using namespace replicated;
+using laws::heard_on_stderr;
 using penstock::replica_error;
 using penstock::replicas;
 
@@ -44,48 +43,6 @@ struct hears_late {
 };
 template <class Hear>
 hears_late(Hear) -> hears_late<Hear>;
-
-/// What is written on standard error comes here.
-class heard_on_stderr {
- public:
-  heard_on_stderr() {
-    std::fflush(stderr);
-    EXPECT_EQ(::pipe(ends_), 0);
-    EXPECT_GE(::dup2(ends_[1], STDERR_FILENO), 0);
-    from_ = ::fdopen(ends_[0], "r");
-  }
-  heard_on_stderr(const heard_on_stderr&) = delete;
-  ~heard_on_stderr() {
-    restore();
-    std::fclose(from_);
-    ::close(before_);
-  }
-  /// Until a line has it; all lines are kept.
-  void await(const std::string& part) {
-    for (char line[1000]; std::fgets(line, sizeof line, from_) != nullptr;) {
-      lines_.push_back(line);
-      if (lines_.back().find(part) != std::string::npos) return;
-    }
-  }
-  /// All lines, when nothing is written any more.
-  const std::vector<std::string>& lines() {
-    restore();
-    await("\n\n");
-    return lines_;
-  }
-
- private:
-  void restore() {
-    std::fflush(stderr);
-    ::dup2(before_, STDERR_FILENO);
-    if (ends_[1] >= 0) ::close(ends_[1]);
-    ends_[1] = -1;
-  }
-  int before_ = ::dup(STDERR_FILENO);
-  int ends_[2] = {-1, -1};
-  std::FILE* from_ = nullptr;
-  std::vector<std::string> lines_;
-};
 
 class leaving : public testing::Test {
  protected:

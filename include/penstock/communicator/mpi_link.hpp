@@ -176,7 +176,7 @@ class mpi_link {
   bool notes_are_through() noexcept {
     try {
       int ended = 0;
-      if (sent_.empty() && question_ == 0) return true;
+      if (sent_.empty()) return true;
       if (MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0) return false;
       forget_sent();
       return sent_.empty();
