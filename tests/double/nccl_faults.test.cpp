@@ -220,8 +220,9 @@ TEST(nccl_faults, a_wait_of_the_users_own_is_told_of_on_stderr) {
   {
     laws::heard_on_stderr heard;
     const auto failure = run_two({.warn_after = 1ms}, [&](auto& replica, auto& one, model& mine) {
-      if (one.step() == 2 && replica.rank() == 1)
-        heard.await("penstock: all_reduce: epoch 0, step 2: rank 0 has waited for rank 1 for ");
+      if (one.step() == 2 && replica.rank() == 1) {
+        EXPECT_TRUE(heard.await("penstock: all_reduce: epoch 0, step 2: rank 0 has waited for rank 1 for "));
+      }
       as_usual(replica, one, mine);
       if (one.step() == 2) one.stream().synchronize();
     });

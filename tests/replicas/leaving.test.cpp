@@ -402,8 +402,9 @@ TEST_F(leaving, of_several_that_nobody_hears_the_lowest_that_waits_says_it) {
           auto feed = replica.start(work_of(data, replica));
           float value[1] = {};
           for (auto& batch : feed.epoch(0)) {
-            if (replica.rank() == late && batch.step() == 1)
-              lines.await("penstock: all_reduce: epoch 0, step 1: " + says(lowest));
+            if (replica.rank() == late && batch.step() == 1) {
+              EXPECT_TRUE(lines.await("penstock: all_reduce: epoch 0, step 1: " + says(lowest)));
+            }
             replica.all_reduce(batch, std::span(value));
           }
         },
@@ -424,7 +425,9 @@ TEST_F(leaving, who_has_returned_says_for_whom_it_waits) {
           auto feed = replica.start(work_of(data, replica));
           for (auto& batch : feed.epoch(0)) replica.all_reduce(batch, std::span(value));
         }
-        if (replica.rank() == 1) lines.await("rank 0 has waited for rank 1 for ");
+        if (replica.rank() == 1) {
+          EXPECT_TRUE(lines.await("rank 0 has waited for rank 1 for "));
+        }
       },
       soon);
   EXPECT_EQ(summary.steps, all_steps);
