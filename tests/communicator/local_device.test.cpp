@@ -271,12 +271,22 @@ TEST(local_device, a_rank_that_leaves_or_stops_ends_the_epoch_or_the_run_for_all
       }
 }
 
-TEST(local_device, law_6_a_rank_that_does_not_come_in_time_is_named) {
+/// Hears who waits for rank 1 at step 2.
+struct listener {
+  std::vector<std::uint64_t>* waiting;
+  void on_late(const penstock::late_event& event) {
+    if (event.where.step == 2U && event.missing[0].rank == 1) waiting->push_back(*event.rank);
+  }
+};
+
+TEST(local_device, law_6_a_rank_that_does_not_come_in_time_is_warned_of_and_named) {
   laws::signpost go_on;
+  std::vector<std::uint64_t> waiting;
   const std::string text = ends_in(2,
                                    [&](auto& replica) {
                                      device_line<modelled> model(replica.device());
                                      auto feed = replica.start(work_of(data, replica));
+                                     if (replica.rank() == 0) feed.observe(listener{&waiting});
                                      try {
                                        for (auto& batch : feed.epoch(0)) {
                                          if (replica.rank() == 1 && batch.step() == 2) go_on.await();
@@ -288,8 +298,9 @@ TEST(local_device, law_6_a_rank_that_does_not_come_in_time_is_named) {
                                        throw;
                                      }
                                    },
-                                   {.timeout = 200ms});
+                                   {.timeout = 200ms, .warn_after = 1ms});
   expect_part(text, "rank 1 did not come within 200 ms");
+  EXPECT_GE(waiting.size(), 1U);
 }
 
 // What fails between the two meetings of an exchange is told to all there, and everybody has done with everybody's

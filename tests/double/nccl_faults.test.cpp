@@ -2,7 +2,11 @@
 // NCCL's calls that fail, ranks that do not come, come with something else, or twice on a device.
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <thread>
 
+#include "../laws/heard_on_stderr.hpp"
+#include "../laws/threads.hpp"
 #include "nccl_support.hpp"
 
 namespace {
@@ -10,9 +14,24 @@ namespace {
 using namespace doubled;
 using namespace std::chrono_literals;
 
-// A short run of two ranks; what it throws.
-template <class InLoop>
-std::optional<penstock::replica_error> run_two(const penstock::replica_options& options, InLoop&& in_loop) {
+/// On the thread of the rank that waits, and no other.
+template <class Hear>
+struct hears_late {
+  Hear hear;
+  std::uint64_t rank;
+  std::thread::id thread = std::this_thread::get_id();
+  void on_late(const penstock::late_event& event) {
+    EXPECT_EQ(std::this_thread::get_id(), thread);
+    EXPECT_EQ(event.rank, rank);
+    hear(event);
+  }
+};
+struct nobody {};
+
+// A short run of two ranks; what it throws. A loop is left where `in_loop` says so, by true.
+template <class InLoop, class Hear = nobody>
+std::optional<penstock::replica_error> run_two(const penstock::replica_options& options, InLoop&& in_loop,
+                                               Hear hear = {}) {
   const auto x = line(24);
   try {
     penstock::replicas(
@@ -23,11 +42,16 @@ std::optional<penstock::replica_error> run_two(const penstock::replica_options& 
           {
             auto feed = replica.start(x | penstock::partition({.world = replica}) | penstock::read({.readers = 1}) |
                                       penstock::batch({.global = 4}) | penstock::transfer(replica.device()));
+            if constexpr (!std::same_as<Hear, nobody>) feed.observe(hears_late<Hear>{hear, replica.rank()});
             bool begun = false;
             for (auto& one : feed.epoch(0)) {
               if (!std::exchange(begun, true)) mine.clear(one.stream());
               mine.differentiate(one, one.stream());
-              in_loop(replica, one, mine);
+              if constexpr (std::same_as<decltype(in_loop(replica, one, mine)), bool>) {
+                if (in_loop(replica, one, mine)) break;
+              } else {
+                in_loop(replica, one, mine);
+              }
               mine.update(one.stream(), replica.gate());
             }
           }
@@ -147,6 +171,63 @@ TEST(nccl_faults, a_rank_that_does_not_come_is_named) {
     }
   });
   ASSERT_TRUE(failure);
+  expect_usable();
+}
+
+// Where nothing is called that tells: in a step's words with and without lag, where ranks meet on the host in the first
+// step, and where one has left its loop and looks what others bring.
+TEST(nccl_faults, who_waits_for_a_rank_is_told_of_it_and_goes_on_when_it_comes) {
+  struct scene {
+    std::uint64_t late;
+    std::uint32_t lag;
+    bool left;
+  };
+  for (const auto& [late, lag, left] :
+       {scene{0, 0, false}, scene{2, 0, false}, scene{2, 1, false}, scene{2, 0, true}}) {
+    SCOPED_TRACE(penstock::detail::concat("step ", late, ", lag ", lag, left ? ", left" : ""));
+    const watchdog guard("a late rank");
+    laws::signpost warned;
+    const auto failure = run_two(
+        {.warn_after = 1ms, .lag = lag},
+        [&, late = late, left = left](auto& replica, auto& one, model& mine) {
+          if (one.step() == late && replica.rank() == 0 && left) return true;
+          if (one.step() == late && replica.rank() == 1) {
+            EXPECT_TRUE(warned.await());
+          }
+          as_usual(replica, one, mine);
+          return false;
+        },
+        [&, late = late](const penstock::late_event& event) {
+          // On a slow machine others may be waited for, too.
+          if (event.rank != 0U || event.where.step != late) return;
+          if (event.missing.size() != 1 || event.missing[0].step != (late == 0 ? 0 : late - 1)) return;
+          EXPECT_EQ(event.missing[0].rank, 1U);
+          const std::string text(event.message);
+          EXPECT_TRUE(text.starts_with("all_reduce: epoch 0, step " + std::to_string(late) +
+                                       ": rank 0 has waited for rank 1 for "))
+              << text;
+          EXPECT_NE(text.find("; rank 1 came last in epoch 0, step "), text.npos) << text;
+          warned.reach();
+        });
+    EXPECT_FALSE(failure) << failure->what();
+    expect_usable();
+  }
+}
+
+// The rank's thread is in CUDA: no observer can be told.
+TEST(nccl_faults, a_wait_of_the_users_own_is_told_of_on_stderr) {
+  const watchdog guard("a wait of the user's own");
+  {
+    laws::heard_on_stderr heard;
+    const auto failure = run_two({.warn_after = 1ms}, [&](auto& replica, auto& one, model& mine) {
+      if (one.step() == 2 && replica.rank() == 1) {
+        EXPECT_TRUE(heard.await("penstock: all_reduce: epoch 0, step 2: rank 0 has waited for rank 1 for "));
+      }
+      as_usual(replica, one, mine);
+      if (one.step() == 2) one.stream().synchronize();
+    });
+    EXPECT_FALSE(failure) << failure->what();
+  }
   expect_usable();
 }
 

@@ -2,6 +2,7 @@
 // One process for each device, which another world brings together: here threads that share no more than that.
 #include <thread>
 
+#include "../laws/threads.hpp"
 #include "nccl_support.hpp"
 
 namespace {
@@ -95,6 +96,56 @@ TEST(nccl_processes, end_alike_whatever_one_does) {
         expect_nothing_left();
         if (HasFailure()) return;
       }
+}
+
+struct listener {
+  laws::signpost* told;
+  void on_late(const penstock::late_event& event) {
+    if (event.where.step != 2U) return;
+    EXPECT_TRUE(event.missing.empty());
+    EXPECT_NE(event.message.find("rank 0 has waited for others for "), event.message.npos) << event.message;
+    EXPECT_NE(event.message.find("NCCL does not tell"), event.message.npos) << event.message;
+    told->reach();
+  }
+};
+
+// Who the others are that do not come is not known, and is said to be so.
+TEST(nccl_processes, a_rank_that_waits_tells_that_it_does_not_know_for_whom) {
+  const watchdog guard("a late process");
+  fresh({.devices = 2});
+  const auto group = std::make_shared<penstock::detail::local_group>(2, 0);
+  const auto x = line(23);
+  laws::signpost told;
+  const auto process = [&](std::uint64_t r) {
+    model mine{penstock::cuda_device(static_cast<int>(r))};
+    const auto body = [&](auto& replica) {
+      auto feed = replica.start(x | penstock::partition({.world = replica}) | penstock::read({.readers = 1}) |
+                                penstock::batch({.global = 4}) | penstock::transfer(replica.device()));
+      if (r == 0) feed.observe(listener{&told});
+      for (auto& one : feed.epoch(0)) {
+        if (one.step() == 0) mine.clear(one.stream());
+        mine.differentiate(one, one.stream());
+        if (r == 1 && one.step() == 2) {
+          EXPECT_TRUE(told.await());
+        }
+        replica.all_reduce(one, mine.gradient());
+      }
+    };
+    EXPECT_EQ(
+        penstock::replicas(penstock::nccl_world(penstock::cuda_device(static_cast<int>(r)), process_world{group, r}),
+                           body, {.warn_after = std::chrono::milliseconds(1), .lag = 0})
+            .steps,
+        6U);
+  };
+  std::thread other([&] {
+    on_device current(1);
+    process(1);
+  });
+  process(0);
+  other.join();
+  cuda_double::finish();
+  (void)cuda_double::take_faults();  // as above
+  expect_nothing_left();
 }
 
 }  // namespace

@@ -8,10 +8,12 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <penstock/communicator/mpi.hpp>
@@ -46,13 +48,20 @@ void await(const std::string& name, std::uint64_t first, std::uint64_t last) {
 }
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-void loop(auto& world, penstock::replica_options options, const std::function<void(std::uint64_t)>& before) {
+struct listener {
+  std::function<void(const penstock::late_event&)> hear;
+  void on_late(const penstock::late_event& event) { hear(event); }
+};
+
+void loop(auto& world, penstock::replica_options options, const std::function<void(std::uint64_t)>& before,
+          const std::function<void(const penstock::late_event&)>& hear = {}) {
   const penstock::range_dataset data(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8});
   replicas(
       world,
       [&](auto& replica) {
         auto feed = replica.start(data | penstock::partition({.world = replica}) | penstock::read() |
                                   penstock::batch({.global = 4}) | penstock::transfer(replica.device()));
+        if (hear) feed.observe(listener{hear});
         std::vector<float> value(1, 1);
         for (std::uint64_t epoch = 0; epoch < 2; ++epoch)
           for (auto& batch : feed.epoch(epoch)) {
@@ -63,8 +72,52 @@ void loop(auto& world, penstock::replica_options options, const std::function<vo
       options);
 }
 
+// The last rank comes to its third step only when all others were told twice that they wait for it alone, and the
+// lowest has said so where nobody hears. Nothing comes of it.
+void warned(auto& world) {
+  const std::uint64_t last = world.size() - 1, rank = world.rank();
+  const penstock::replica_options options{.warn_after = std::chrono::milliseconds(1)};
+  int times = 0;
+  const auto hear = [&](const penstock::late_event& event) {
+    if (event.missing.size() != 1 || event.missing[0].rank != last || event.where.epoch != 1U) return;
+    const std::string text(event.message);
+    check(event.rank == rank && event.where.step == 0U && event.missing[0].epoch == 0U && event.missing[0].step == 1U &&
+              has(text, "all_reduce: epoch 1, step 0: rank " + std::to_string(rank) + " has waited for rank " +
+                            std::to_string(last) + " for ") &&
+              has(text, "rank " + std::to_string(last) + " came last in epoch 0, step 1"),
+          text);
+    if (++times == 2) leave("warned", rank);
+  };
+  loop(
+      world, options,
+      [&](std::uint64_t step) {
+        if (rank == last && step == 2) await("warned", 0, last);
+      },
+      hear);
+
+  const auto file = [](std::uint64_t of) { return folder / ("stderr." + std::to_string(of)); };
+  const auto said = [&](std::uint64_t by) {
+    std::ifstream from(file(by));
+    const std::string text{std::istreambuf_iterator<char>(from), {}};
+    return has(text, "penstock: all_reduce: epoch 1, step 0: rank " + std::to_string(by) + " has waited for rank " +
+                         std::to_string(last) + " for ");
+  };
+  std::fflush(stderr);
+  const int before = ::dup(STDERR_FILENO);
+  const int own = ::open(file(rank).c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
+  check(before >= 0 && ::dup2(own, STDERR_FILENO) >= 0, "stderr.N");
+  loop(world, options, [&](std::uint64_t step) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (rank == last && step == 2 && !said(0) && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  });
+  ::dup2(before, STDERR_FILENO);
+  check(said(rank) == (rank == 0), "who says it");
+}
+
 // The last rank comes to its third step only when all others have given up on it.
 void stalled(auto& world) {
+  warned(world);
   const std::uint64_t last = world.size() - 1, rank = world.rank();
   const penstock::replica_options options{.timeout = std::chrono::milliseconds(300)};
   std::string text;

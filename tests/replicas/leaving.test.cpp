@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Law 6 and 7 with replicas: whatever one rank does, all leave at the same step, with the first cause.
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <stop_token>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "../laws/heard_on_stderr.hpp"
 #include "support.hpp"
 
 namespace {
 
 using namespace replicated;
+using laws::heard_on_stderr;
 using penstock::replica_error;
 using penstock::replicas;
 
@@ -24,6 +29,20 @@ struct came_to {
   line model{};
   bool operator==(const came_to&) const = default;
 };
+
+/// Whom a replica waits for.
+std::set<std::uint64_t> of(const penstock::late_event& event) {
+  std::set<std::uint64_t> missing;
+  for (const auto& one : event.missing) missing.insert(one.rank);
+  return missing;
+}
+template <class Hear>
+struct hears_late {
+  Hear hear;
+  void on_late(const penstock::late_event& event) { hear(event); }
+};
+template <class Hear>
+hears_late(Hear) -> hears_late<Hear>;
 
 class leaving : public testing::Test {
  protected:
@@ -283,10 +302,14 @@ TEST_F(leaving, law_6_a_rank_that_does_not_come_in_time_is_named) {
   for (const std::uint64_t n : {2, 3}) {
     signpost go_on;
     std::atomic<std::uint64_t> told = 0;
+    by_rank<int> warned(n);
     try {
       replicas(static_cast<int>(n),
                [&](auto& replica) {
                  auto feed = replica.start(work_of(data, replica));
+                 feed.observe(hears_late{[&](const penstock::late_event& event) {
+                   if (event.where.step == 2U && of(event).contains(1)) warned.tell(replica, 1);
+                 }});
                  float value[1] = {};
                  try {
                    for (auto& batch : feed.epoch(0)) {
@@ -304,13 +327,195 @@ TEST_F(leaving, law_6_a_rank_that_does_not_come_in_time_is_named) {
                    throw;
                  }
                },
-               {.timeout = std::chrono::milliseconds(200)});
+               {.timeout = std::chrono::milliseconds(200), .warn_after = std::chrono::milliseconds(1)});
       FAIL();
     } catch (const replica_error& caught) {
       EXPECT_EQ(caught.rank(), 1U);
+      // Who gives up has warned before.
+      const std::string text = caught.what(), by = "as seen by rank ";
+      const auto at = text.find(by);
+      ASSERT_NE(at, text.npos) << text;
+      EXPECT_EQ(warned[static_cast<std::size_t>(text[at + by.size()] - '0')], 1) << text;
     }
     EXPECT_EQ(told, n);
   }
+}
+
+// With `warn_after` of a millisecond others may be late, too, at first: what counts is who is told of rank 1 alone.
+const penstock::replica_options soon{.warn_after = std::chrono::milliseconds(1)};
+
+TEST_F(leaving, law_6_who_waits_for_a_rank_is_told_of_it_and_goes_on_when_it_comes) {
+  for (const std::uint64_t n : {2, 3, 4}) {
+    const auto usual = train(n, [](auto&&...) { return false; });
+    const came_to wanted = ends->same();
+    signpost warned;
+    ends = std::make_unique<by_rank<came_to>>(n);
+    const auto summary = replicas(
+        static_cast<int>(n),
+        [&](auto& replica) {
+          line model;
+          std::array<float, 2> gradient{};
+          auto feed = replica.start(work_of(data, replica));
+          int times = 0;
+          feed.observe(hears_late{[&](const penstock::late_event& event) {
+            if (event.where.epoch != 1U || event.where.step != 2U || of(event) != std::set<std::uint64_t>{1}) return;
+            EXPECT_EQ(event.rank, replica.rank());
+            EXPECT_EQ(event.where.stage, "all_reduce");
+            EXPECT_EQ(event.missing[0].epoch, 1U);
+            EXPECT_EQ(event.missing[0].step, 1U);
+            EXPECT_GE(event.waited, *soon.warn_after);
+            const std::string text(event.message);
+            EXPECT_TRUE(text.starts_with("all_reduce: epoch 1, step 2: rank " + std::to_string(replica.rank()) +
+                                         " has waited for rank 1 for ") &&
+                        text.ends_with(" ms; rank 1 came last in epoch 1, step 1"))
+                << text;
+            EXPECT_FALSE(replica.stopped());
+            if (++times == 2) warned.reach();
+          }});
+          for (std::uint64_t epoch = 0; epoch < 2; ++epoch)
+            for (auto& batch : feed.epoch(epoch)) {
+              if (replica.rank() == 1 && epoch == 1 && batch.step() == 2) {
+                EXPECT_TRUE(warned.await(n - 1));
+              }
+              model.gradient(batch, gradient);
+              if (!replica.all_reduce(batch, gradient)) continue;
+              model.update(gradient);
+              ends->tell(replica, {replica.steps(), replica.state(), model});
+            }
+        },
+        soon);
+    EXPECT_EQ(summary.steps, usual.steps);
+    EXPECT_EQ(ends->same(), wanted);
+  }
+}
+
+TEST_F(leaving, of_several_that_nobody_hears_the_lowest_that_waits_says_it) {
+  for (const std::uint64_t late : {0, 1}) {
+    const std::uint64_t lowest = late == 0 ? 1 : 0;
+    heard_on_stderr lines;
+    const auto says = [&](std::uint64_t rank) {
+      return "rank " + std::to_string(rank) + " has waited for rank " + std::to_string(late) + " for ";
+    };
+    replicas(
+        4,
+        [&](auto& replica) {
+          auto feed = replica.start(work_of(data, replica));
+          float value[1] = {};
+          for (auto& batch : feed.epoch(0)) {
+            if (replica.rank() == late && batch.step() == 1) {
+              EXPECT_TRUE(lines.await("penstock: all_reduce: epoch 0, step 1: " + says(lowest)));
+            }
+            replica.all_reduce(batch, std::span(value));
+          }
+        },
+        soon);
+    for (const std::string& text : lines.lines())
+      for (std::uint64_t r = lowest + 1; r < 4; ++r) EXPECT_TRUE(r == late || text.find(says(r)) == text.npos) << text;
+  }
+}
+
+// Its feed is no more, and it waits without a time-out.
+TEST_F(leaving, who_has_returned_says_for_whom_it_waits) {
+  heard_on_stderr lines;
+  const auto summary = replicas(
+      2,
+      [&](auto& replica) {
+        float value[1] = {};
+        {
+          auto feed = replica.start(work_of(data, replica));
+          for (auto& batch : feed.epoch(0)) replica.all_reduce(batch, std::span(value));
+        }
+        if (replica.rank() == 1) {
+          EXPECT_TRUE(lines.await("rank 0 has waited for rank 1 for "));
+        }
+      },
+      soon);
+  EXPECT_EQ(summary.steps, all_steps);
+}
+
+TEST_F(leaving, what_an_observer_throws_while_its_replica_waits_ends_that_when_the_step_is_over) {
+  for (const std::uint64_t n : {2, 3})
+    for (const bool throws : {true, false}) {  // or calls what it cannot
+      signpost warned;
+      std::atomic<int> counted = 0;
+      try {
+        replicas(
+            static_cast<int>(n),
+            [&](auto& replica) {
+              auto feed = replica.start(work_of(data, replica));
+              if (replica.rank() == 0)
+                feed.observe(hears_late{[&](const penstock::late_event& event) {
+                  if (event.where.step != 2U || of(event) != std::set<std::uint64_t>{1}) return;
+                  warned.reach();
+                  if (throws) throw std::runtime_error("I have had enough");
+                  replica.barrier();
+                }});
+              float value[1] = {1};
+              try {
+                for (auto& batch : feed.epoch(0)) {
+                  if (replica.rank() == 1 && batch.step() == 2) {
+                    EXPECT_TRUE(warned.await());
+                  }
+                  value[0] = 1;
+                  const bool counts = static_cast<bool>(replica.all_reduce(batch, std::span(value)));
+                  if (batch.step() == 2 && counts) ++counted;
+                  EXPECT_EQ(value[0], 1.0F);
+                }
+              } catch (const replica_error&) {
+                throw;
+              } catch (const std::exception& caught) {
+                EXPECT_EQ(replica.rank(), 0U);
+                EXPECT_NE(std::string(caught.what()).find(throws ? "I have had enough" : "an observer that is told"),
+                          std::string::npos)
+                    << caught.what();
+                EXPECT_EQ(replica.steps(), 3U);
+                EXPECT_EQ(value[0], 1.0F);
+                throw;
+              }
+            },
+            soon);
+        FAIL();
+      } catch (const replica_error& caught) {
+        EXPECT_EQ(caught.rank(), 0U);
+        EXPECT_NE(std::string(caught.what()).find("rank 0 failed: "), std::string::npos) << caught.what();
+      }
+      EXPECT_EQ(counted, static_cast<int>(n) - 1);
+    }
+}
+
+// All ranks have ended then: there is nobody to tell, nor to wait for.
+TEST_F(leaving, what_an_observer_throws_while_its_replica_waits_at_the_end_is_that_ranks_failure_alone) {
+  signpost warned;
+  std::mutex mutex;
+  std::vector<std::shared_ptr<void>> feeds;  // which live longer than the replicas
+  try {
+    replicas(
+        2,
+        [&](auto& replica) {
+          const auto feed =
+              std::make_shared<decltype(replica.start(work_of(data, replica)))>(replica.start(work_of(data, replica)));
+          {
+            const std::scoped_lock lock(mutex);
+            feeds.push_back(feed);
+          }
+          float value[1] = {};
+          for (auto& batch : feed->epoch(0)) replica.all_reduce(batch, std::span(value));
+          if (replica.rank() == 1) {
+            EXPECT_TRUE(warned.await());
+          } else {
+            feed->observe(hears_late{[&](const penstock::late_event&) {
+              warned.reach();
+              throw std::runtime_error("I have had enough");
+            }});
+          }
+        },
+        soon);
+    FAIL();
+  } catch (const replica_error& caught) {
+    EXPECT_EQ(caught.rank(), 0U);
+    EXPECT_NE(std::string(caught.what()).find("rank 0 failed: I have had enough"), std::string::npos) << caught.what();
+  }
+  feeds.clear();
 }
 
 TEST_F(leaving, a_feed_or_a_rank_that_never_began_leaves_the_others_nothing_to_wait_for) {

@@ -228,6 +228,15 @@ TEST(misuse, ERR_4_bad_options_are_refused_before_any_thread_starts) {
   EXPECT_EQ(message(-3, {}), "penstock: replicas: number is -3, wanted 1 to 1024");
   EXPECT_EQ(message(2, {.timeout = std::chrono::seconds(0)}),
             "penstock: replicas: timeout is 0 ns, wanted more than 0");
+  using namespace std::chrono_literals;
+  EXPECT_EQ(message(2, {.warn_after = -1ns}),
+            "penstock: replicas: warn_after is -1 ns, wanted 0 or more, and less than the timeout");
+  EXPECT_EQ(message(2, {.timeout = 7ns, .warn_after = 7ns}),
+            "penstock: replicas: warn_after is 7 ns, wanted 0 or more, and less than the timeout");
+  for (const penstock::replica_options& fine : {penstock::replica_options{.timeout = 20s, .warn_after = 0s},
+                                               {.timeout = 20s, .warn_after = 19s},
+                                               {.timeout = 20s}})
+    EXPECT_NO_THROW(replicas(1, [](auto&) {}, fine));
   EXPECT_EQ(message(2, {.lag = 5000}), "penstock: replicas: lag is 5000, wanted 0 to 1024");
 }
 

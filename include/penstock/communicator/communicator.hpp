@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -41,6 +42,10 @@ struct replica_options {
   /// How long a rank waits for the others, in one exchange, before the run ends with an error that names who is
   /// missing. More than the longest that ranks may differ, such as one rank's validation.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  /// How long a rank waits for the others before its feed's observers get a `late_event` that names who is missing;
+  /// where none has `on_late`, a line on standard error, by the lowest rank of those of a process that wait. Again at
+  /// twice the time, and so on, until `timeout` ends it. 0 is never. 30 seconds unless given.
+  std::optional<std::chrono::nanoseconds> warn_after{};
   /// On devices that bring the control words back behind the host: after how many further steps they are acted on. At
   /// least what the host runs ahead; 0: the host waits in each step.
   std::uint32_t lag = 8;
@@ -50,8 +55,12 @@ struct replica_options {
   void validate() const {
     if (timeout.count() <= 0)
       detail::reject_option("replicas", "timeout", detail::concat(timeout.count(), " ns"), "more than 0");
+    if (warn_after && (warn_after->count() < 0 || *warn_after >= timeout))
+      detail::reject_option("replicas", "warn_after", detail::concat(warn_after->count(), " ns"),
+                            "0 or more, and less than the timeout");
     if (lag > 1024) detail::reject_option("replicas", "lag", std::to_string(lag), "0 to 1024");
   }
+  std::chrono::nanoseconds warns_after() const { return warn_after.value_or(std::chrono::seconds(30)); }
 };
 
 /// One meeting of all ranks, as one of them enters it. Ranks enter the same ones in the same order.
@@ -85,6 +94,8 @@ struct exchange {
 /// - `all_gather(text)` gives every rank's text, by rank; for a few short ones outside the steps.
 /// - `abort(rank, where, problem)`: no rank waits any longer; all that wait or come get a `replica_error`. The first
 ///   call counts.
+/// - `warn_by(late_hook)`, which it need not have: who is told where a wait takes longer than
+///   `replica_options::warn_after`.
 ///
 /// Ranks that do not come, or come with something else, end in a `replica_error` on every rank, within the time-out.
 template <class C>

@@ -58,7 +58,7 @@ class local_communicator {
     mine.buffers = one.buffers;
     mine.joins = one.joins;
     const auto limit = one.patient ? std::chrono::nanoseconds::max() : options_.timeout;
-    const std::uint64_t meeting = group_->meet(rank_, limit, one.epoch, one.step);
+    const std::uint64_t meeting = group_->meet(rank_, limit, one.epoch, one.step, late_);
     const auto [words, shape] = detail::fold_seats(*group_, meeting);
     words_ = words;
     if (words_.ends()) return;
@@ -87,8 +87,9 @@ class local_communicator {
   control_words words_of(std::uint64_t) const noexcept { return words_; }
 
   std::vector<std::string> all_gather(std::string text) {
-    return detail::gather_texts(*group_, rank_, options_.timeout, std::move(text));
+    return detail::gather_texts(*group_, rank_, options_.timeout, std::move(text), late_);
   }
+  void warn_by(late_hook hook) noexcept { late_.warn_by(hook); }
   void abort(std::uint64_t rank, provenance where, std::string problem) {
     group_->abort(rank, std::move(where), std::move(problem));
   }
@@ -98,6 +99,7 @@ class local_communicator {
   std::uint64_t rank_;
   Device device_;
   replica_options options_;
+  detail::late_watch late_{rank_, options_.warns_after()};
   control_words words_;
   std::vector<void*> buffers_;
   std::vector<double> weights_;

@@ -110,7 +110,7 @@ class local_device_communicator {
       mine.buffers = one.buffers;
       mine.joins = one.joins;
       const auto limit = one.patient ? std::chrono::nanoseconds::max() : options_.timeout;
-      const std::uint64_t meeting = meetings().meet(rank_, limit, one.epoch, one.step);
+      const std::uint64_t meeting = meetings().meet(rank_, limit, one.epoch, one.step, late_);
       const auto [words, shape] = detail::fold_seats(meetings(), meeting);
       words_ = words;
       if (!words_.ends()) {
@@ -127,8 +127,9 @@ class local_device_communicator {
   control_words words_of(std::uint64_t) const noexcept { return words_; }
 
   std::vector<std::string> all_gather(std::string text) {
-    return detail::gather_texts(meetings(), rank_, options_.timeout, std::move(text));
+    return detail::gather_texts(meetings(), rank_, options_.timeout, std::move(text), late_);
   }
+  void warn_by(late_hook hook) noexcept { late_.warn_by(hook); }
   void abort(std::uint64_t rank, provenance where, std::string problem) {
     meetings().abort(rank, std::move(where), std::move(problem));
   }
@@ -295,6 +296,7 @@ class local_device_communicator {
   Device device_;
   Kernels kernels_;
   replica_options options_;
+  detail::late_watch late_{rank_, options_.warns_after()};
   control_words words_;
   typename Device::memory scratch_;
   std::vector<typename Device::memory> retired_;

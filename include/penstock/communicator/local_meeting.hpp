@@ -57,12 +57,12 @@ template <class Seat>
   throw replica_error(found.rank, found.problem, where);
 }
 
-/// Every rank's text, by rank: a meeting of its own.
+/// Every rank's text, by rank: a meeting of its own, where the last one was.
 template <class Seat>
 std::vector<std::string> gather_texts(rendezvous<Seat>& group, std::uint64_t rank, std::chrono::nanoseconds timeout,
-                                      std::string text) {
+                                      std::string text, const late_watch& late = late_watch()) {
   group.seat(rank).text = std::move(text);
-  const std::uint64_t meeting = group.meet(rank, timeout, 0, 0);
+  const std::uint64_t meeting = group.meet(rank, timeout, group.last_epoch(rank), group.last_step(rank), late);
   std::vector<std::string> all;
   for (std::uint64_t r = 0; r < group.size(); ++r) all.push_back(group.at(meeting, r).text);
   return all;

@@ -121,6 +121,7 @@ class mpi_communicator {
       : link_(std::move(link)),
         device_(std::move(device)),
         timeout_(options.timeout),
+        late_(link_->rank(), options.warns_after()),
         records_(link_->size()),
         reduction_(link_->rank(), link_->size()),
         staging_(make_staging(device_)) {}
@@ -164,6 +165,7 @@ class mpi_communicator {
     });
     return all;
   }
+  void warn_by(late_hook hook) noexcept { late_.warn_by(hook); }
   void abort(std::uint64_t rank, provenance where, std::string problem) {
     link_->abort(rank, std::move(where), std::move(problem));
   }
@@ -199,7 +201,7 @@ class mpi_communicator {
   void complete(Begin&& begin, detail::mpi_place at = {}, bool patient = false) {
     MPI_Request request = MPI_REQUEST_NULL;
     detail::check_mpi(begin(request), "a collective of MPI");
-    link_->wait({&request, 1}, at, false, patient);
+    link_->wait({&request, 1}, at, false, late_, patient);
   }
 
   void gather_records(const exchange<stream_view>& one) {
@@ -210,6 +212,7 @@ class mpi_communicator {
                                 &request);
         },
         place(one), one.patient);
+    link_->met(place(one));
     words_ = {};
     for (const detail::mpi_record& its : records_) words_.add(its.words);
   }
@@ -299,9 +302,9 @@ class mpi_communicator {
   }
   void wait_for_values(const exchange<stream_view>& one) {
     if (reduction_.empty()) return;
-    link_->wait(reduction_.requests(), place(one), true);
+    link_->wait(reduction_.requests(), place(one), true, late_);
     reduction_.go_on(link_->comm());
-    link_->wait(reduction_.requests(), place(one), true);
+    link_->wait(reduction_.requests(), place(one), true, late_);
     reduction_.end();
   }
   // All that this step has begun is complete.
@@ -326,6 +329,7 @@ class mpi_communicator {
   std::shared_ptr<detail::mpi_link> link_;
   Device device_;
   std::chrono::nanoseconds timeout_;
+  detail::late_watch late_;
   detail::mpi_record mine_;
   std::vector<detail::mpi_record> records_;
   control_words words_;
@@ -395,7 +399,7 @@ class mpi_world {
   void begin(const replica_options& options, std::uint32_t) {
     link_->check_alive();
     options_ = options;
-    link_->set_timeout(options.timeout);
+    link_->begin(options.timeout);
   }
   void abort(std::uint64_t rank, provenance where, std::string problem) {
     link_->abort(rank, std::move(where), std::move(problem));

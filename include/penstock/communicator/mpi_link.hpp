@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include <penstock/communicator/communicator.hpp>
+#include <penstock/communicator/late_watch.hpp>
 #include <penstock/communicator/mpi_environment.hpp>
 
 namespace penstock::detail {
@@ -46,8 +47,11 @@ class mpi_link {
         thread_(std::this_thread::get_id()),
         answered_(size_) {}
   ~mpi_link() {
-    if (!dead_ && !busy_) return;
-    values_.leave();
+    if (!dead_ && !busy_) {
+      if (notes_are_through()) return;
+    } else {
+      values_.leave();
+    }
     notes_.leave();
     // MPI may still write to what was being received, and read what was being sent.
     new std::list<outgoing>(std::move(sent_));
@@ -59,18 +63,27 @@ class mpi_link {
   int local_rank() const noexcept { return local_.rank; }
   bool dead() const noexcept { return dead_ != nullptr; }
   std::string cause() const { return message_of(dead_); }
-  void set_timeout(std::chrono::nanoseconds timeout) noexcept { timeout_ = timeout; }
+  /// A run begins.
+  void begin(std::chrono::nanoseconds timeout) noexcept {
+    timeout_ = timeout;
+    last_.reset();
+  }
+  /// All ranks have come to this exchange.
+  void met(mpi_place at) noexcept { last_ = at; }
 
   void check_alive() {
     take_pending_abort();
     if (dead_) std::rethrow_exception(dead_);
   }
-  /// Until all requests are complete, at most for the time-out unless the wait is patient. While values come in, which
-  /// they do only while MPI is called, it is spun through; who waits for others' steps sleeps before long.
-  void wait(std::span<MPI_Request> requests, mpi_place at, bool values, bool patient = false) {
+  /// Until all requests are complete, at most for the time-out unless the wait is patient; tells of it as `late` says.
+  /// While values come in, which they do only while MPI is called, it is spun through; who waits for others' steps
+  /// sleeps before long.
+  void wait(std::span<MPI_Request> requests, mpi_place at, bool values, const late_watch& late, bool patient = false) {
     const auto begin = clock::now();
     const auto spun = values ? std::chrono::nanoseconds(std::chrono::milliseconds(20)) : std::chrono::microseconds(50);
-    std::optional<clock::time_point> give_up;
+    std::optional<clock::time_point> warn, give_up;  // when answers to a question are to have come
+    wait_schedule times(begin, std::chrono::nanoseconds::max(), late.after());
+    bool warned = false;
     busy_ = true;
     for (std::uint32_t round = 0;; ++round) {
       int done = 0;
@@ -88,11 +101,22 @@ class mpi_link {
       take_pending_abort();
       read_notes();
       if (dead_) std::rethrow_exception(dead_);
-      if (!patient && !give_up && waited >= timeout_) {
+      const bool over = !patient && waited >= timeout_;
+      if (warn) {
+        if (now >= *warn) {
+          tell_of(at, waited, late);
+          warn.reset();
+        }
+      } else if ((!over || !warned) && times.warns(now)) {
+        warned = true;
         ask();
-        give_up = now + grace();
+        warn = now + grace(late.after());
+      } else if (give_up) {
+        if (now >= *give_up) throw_missing(at);
+      } else if (over) {
+        ask();
+        give_up = now + grace(timeout_);
       }
-      if (give_up && now >= *give_up) throw_missing(at);
       using std::chrono::nanoseconds;
       const nanoseconds shortest = std::chrono::microseconds(10), longest = std::chrono::milliseconds(1);
       std::this_thread::sleep_for(std::clamp<nanoseconds>(waited / 16, shortest, longest));
@@ -137,15 +161,31 @@ class mpi_link {
   };
   static constexpr int tag = 7;
 
-  std::chrono::nanoseconds grace() const noexcept {
-    return std::clamp<std::chrono::nanoseconds>(timeout_ / 2, std::chrono::milliseconds(100), std::chrono::seconds(2));
+  // How long answers may take.
+  static std::chrono::nanoseconds grace(std::chrono::nanoseconds limit) noexcept {
+    return std::clamp<std::chrono::nanoseconds>(limit / 2, std::chrono::milliseconds(100), std::chrono::seconds(2));
   }
 
-  void send(const note& text, std::uint64_t to) {
+  void forget_sent() {
     sent_.remove_if([](outgoing& one) {
       int done = 0;
       return MPI_Test(&one.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
     });
+  }
+  // At the end: questions of those who warned, which this rank has not seen, as it was not waiting, need no answer.
+  bool notes_are_through() noexcept {
+    try {
+      int ended = 0;
+      if (sent_.empty()) return true;
+      if (MPI_Finalized(&ended) != MPI_SUCCESS || ended != 0) return false;
+      forget_sent();
+      return sent_.empty();
+    } catch (...) {
+      return false;
+    }
+  }
+  void send(const note& text, std::uint64_t to) {
+    forget_sent();
     outgoing& one = sent_.emplace_back();
     one.text = text;
     check_mpi(MPI_Isend(&one.text, sizeof(note), MPI_BYTE, static_cast<int>(to), tag, notes_.get(), &one.request),
@@ -216,6 +256,25 @@ class mpi_link {
     text.question = ++question_;
     send_to_all(text);
   }
+  // Who has not answered does not wait, and is where all met last.
+  [[gnu::noinline, gnu::cold]] void tell_of(mpi_place at, std::chrono::nanoseconds waited, const late_watch& late) {
+    std::vector<missing_rank> missing;
+    bool speaks = true;
+    for (std::uint64_t r = 0; r < size_; ++r) {
+      if (answered_[r]) {
+        speaks = speaks && r >= rank_;
+        continue;
+      }
+      missing_rank& its = missing.emplace_back();
+      its.rank = r;
+      its.never_came = !last_;
+      if (!last_) continue;
+      its.epoch = last_->epoch;
+      its.step = last_->step;
+    }
+    late.tell({.stage = "all_reduce", .epoch = at.epoch, .step = at.step}, waited, missing, speaks,
+              missing.empty() ? "all ranks have come, and wait, too" : "");
+  }
   [[noreturn]] void throw_missing(mpi_place at) {
     std::string missing;
     std::uint64_t first = rank_;
@@ -238,6 +297,7 @@ class mpi_link {
   std::thread::id thread_;
   bool crowded_ = ::sysconf(_SC_NPROCESSORS_ONLN) < local_.size;  // ranks have to take turns
   std::chrono::nanoseconds timeout_ = replica_options{}.timeout;
+  std::optional<mpi_place> last_;  // where all ranks met last
   std::exception_ptr dead_;
   bool told_ = false;
   bool busy_ = false;  // a request may be under way

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include <penstock/communicator/communicator.hpp>
+#include <penstock/communicator/late_watch.hpp>
 #include <penstock/communicator/nccl_error.hpp>
 #include <penstock/communicator/nccl_ledger.hpp>
 #include <penstock/communicator/nccl_process.hpp>
@@ -62,6 +64,7 @@ class nccl_communicator {
       : process_(std::move(process)), local_(local), host_(std::move(host)), device_(std::move(device)) {
     leaving_.of = process_.get();
     timeout_ = options.timeout;
+    late_ = detail::late_watch(host_.rank(), options.warns_after());
     try {
       device_.bind_thread();
       make(options);
@@ -117,10 +120,11 @@ class nccl_communicator {
       if (one.number == number + 1) found = &one;
     if (found == nullptr) throw error("nccl: words of an exchange that was not posted, or is long past");
     if (found->words) return *found->words;
-    const auto deadline = found->patient ? clock::time_point::max() : clock::now() + timeout_;
-    const auto state = wait_for(found->done, deadline);
+    const bool in_time = wait_and_tell(found->patient, found->groups, found->where, [&](clock::time_point deadline) {
+      return wait_for(found->done, deadline) != wait_result::timed_out;
+    });
     process_->throw_if_aborted();
-    if (state == wait_result::timed_out) late(found->groups, found->where);
+    if (!in_time) late(found->groups, found->where);
     control_words result;
     std::memcpy(&result, pinned(found->index, 1), sizeof result);
     return result;
@@ -128,6 +132,12 @@ class nccl_communicator {
   std::vector<std::string> all_gather(std::string text) {
     process_->throw_if_aborted();
     return host_.all_gather(std::move(text));
+  }
+  /// What is waited for on the host. Where the rank's thread is in a wait of the user's own, it is said on standard
+  /// error.
+  void warn_by(late_hook hook) noexcept {
+    late_.warn_by(hook);
+    if constexpr (requires { host_.warn_by(hook); }) host_.warn_by(hook);
   }
   void abort(std::uint64_t by, provenance where, std::string problem) {
     process_->abort(by, std::move(where), std::move(problem));
@@ -177,6 +187,7 @@ class nccl_communicator {
     host_memory_ = device_.allocate_host(sizeof(words) * 2 * count);
     auto& own = seat();
     own.rank = host_.rank();
+    own.world = host_.size();
     own.device = device_.ordinal();
     own.ring.resize(count);
   }
@@ -300,9 +311,40 @@ class nccl_communicator {
   wait_result wait_for(const Event& done, clock::time_point deadline) {
     return device_.wait(done, [this] { return process_->aborted(); }, deadline);
   }
+  // This rank's thread waits, so that its process's watchdog need not tell of it.
+  struct waiting {
+    std::atomic<bool>& is;
+    explicit waiting(std::atomic<bool>& waits) noexcept : is(waits) { is.store(true, std::memory_order_relaxed); }
+    waiting(const waiting&) = delete;
+    ~waiting() { is.store(false, std::memory_order_relaxed); }
+  };
+  // `wait(deadline)` until it is true, while it is told of. False if it is late, or the run aborted.
+  template <class Wait>
+  bool wait_and_tell(bool patient, std::uint64_t groups, const provenance& where, const Wait& wait) {
+    const waiting told(seat().waits);
+    detail::wait_schedule times(clock::now(), patient ? std::chrono::nanoseconds::max() : timeout_, late_.after());
+    if (wait(times.due())) return true;
+    while (!process_->aborted()) {
+      const auto now = clock::now();
+      if (times.warns(now))
+        tell_of(groups, where, now - times.begin());
+      else if (times.is_over(now))
+        return false;
+      if (wait(times.due())) return true;
+    }
+    return false;
+  }
+  [[gnu::noinline, gnu::cold]] void tell_of(std::uint64_t groups, const provenance& where,
+                                            std::chrono::nanoseconds waited) {
+    const auto missing = process_->missing_at(seat(), groups);
+    late_.tell(where, waited, missing, process_->is_first_to_wait(local_) && process_->ledger.is_first(local_, groups),
+               missing.empty() ? process_->why_unknown(seat()) : "");
+  }
   // Until the last call is really on the stream.
   void settle(std::string_view what, clock::time_point deadline) {
     const auto begun = clock::now();
+    const waiting told(seat().waits);
+    detail::wait_schedule times(begun, std::chrono::nanoseconds::max(), late_.after());
     for (;;) {
       ncclResult_t state = ncclSuccess;
       {
@@ -319,6 +361,9 @@ class nccl_communicator {
       if (now > deadline)
         throw replica_error(rank(), detail::concat(what, " of rank ", rank(), " did not end within ",
                                                    timeout_.count() / 1'000'000, " ms: a rank has not come"));
+      if (times.warns(now))
+        late_.tell({.stage = "all_reduce"}, now - begun, {}, process_->is_first_to_wait(local_),
+                   detail::concat("for which of them NCCL does not tell, in ", what));
       if (now - begun > std::chrono::microseconds(50)) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }
@@ -398,10 +443,11 @@ class nccl_communicator {
     return {.stage = "all_reduce", .epoch = one.epoch, .step = one.step};
   }
   [[noreturn]] void late(std::uint64_t groups, const provenance& where) {
-    std::size_t first = static_cast<std::size_t>(rank());
-    const std::string missing = all_are_here() ? process_->ledger.missing(groups, first) : std::string();
-    process_->abort(first, where,
-                    detail::concat(missing.empty() ? "a rank" : missing, " did not come within ",
+    const auto missing = process_->missing_at(seat(), groups);
+    std::string whom;
+    for (const missing_rank& one : missing) whom += detail::concat(whom.empty() ? "rank " : ", rank ", one.rank);
+    process_->abort(missing.empty() ? rank() : missing.front().rank, where,
+                    detail::concat(whom.empty() ? "a rank" : whom, " did not come within ",
                                    timeout_.count() / 1'000'000, " ms, as seen by rank ", rank()));
     process_->throw_if_aborted();
     throw error("nccl: late");
@@ -431,9 +477,12 @@ class nccl_communicator {
                             .outside = outside,
                             .buffers = one.buffers},
                            where_of(one));
-    if (meets && !process_->ledger.wait_for_all(local_, [this] { return process_->aborted(); }, deadline_of(one))) {
+    const std::uint64_t groups = process_->ledger.next(local_);
+    if (meets && !wait_and_tell(one.patient, groups, where_of(one), [this](clock::time_point deadline) {
+          return process_->ledger.wait_for_all(local_, [this] { return process_->aborted(); }, deadline);
+        })) {
       process_->throw_if_aborted();
-      late(process_->ledger.next(local_), where_of(one));
+      late(groups, where_of(one));
     }
     if (outside && all_are_here()) return meet_on_host(one);
     if (!outside) remember(one);
@@ -445,9 +494,12 @@ class nccl_communicator {
     for (;;) {
       detail::nccl_shape shape;
       if (all_are_here()) {
-        if (!process_->ledger.look(local_, shape, [this] { return process_->aborted(); }, deadline_of(one))) {
+        const std::uint64_t groups = process_->ledger.next(local_) + 1;
+        if (!wait_and_tell(one.patient, groups, where_of(one), [&](clock::time_point deadline) {
+              return process_->ledger.look(local_, shape, [this] { return process_->aborted(); }, deadline);
+            })) {
           process_->throw_if_aborted();
-          late(process_->ledger.next(local_) + 1, where_of(one));
+          late(groups, where_of(one));
         }
       } else if (!one.patient) {
         if (position_ >= remembered_.size())
@@ -460,7 +512,7 @@ class nccl_communicator {
         shape = remembered_[position_];
       }
       reserve(shape.buffers);
-      process_->ledger.enter_joining(local_);
+      process_->ledger.enter_joining(local_, where_of(one));
       if (all_are_here() && (shape.outside || !shape.known)) {
         position_ = 0;
         meet_on_host(one);
@@ -578,8 +630,13 @@ class nccl_communicator {
     device_.record(own->done, on);
     // Slots are used again only when their words were seen.
     auto& beside = seat();
-    if (beside.posted - beside.finished >= beside.ring.size()) beside.finished = beside.posted - beside.ring.size() + 1;
-    beside.ring[beside.posted++ % beside.ring.size()].emplace(own->done.view(), clock::now(), one.patient, own->where);
+    const auto now = clock::now();
+    if (beside.posted - beside.finished >= beside.ring.size()) {
+      beside.finished = beside.posted - beside.ring.size() + 1;
+      beside.progressed = now;
+    }
+    beside.ring[beside.posted++ % beside.ring.size()].emplace(own->done.view(), now, one.patient, own->groups,
+                                                              own->where);
     ++exchanges_;
   }
   // A rank without weight brings nothing: zeros, and to a maximum what is near the least of its type (memory is filled
@@ -627,6 +684,7 @@ class nccl_communicator {
   Host host_;
   cuda_device device_;
   std::chrono::nanoseconds timeout_{};
+  detail::late_watch late_;
   leaving leaving_;
   cuda_memory device_memory_;  // words: of each slot, the gate's, and those of what is outside the steps
   cuda_host_memory host_memory_;

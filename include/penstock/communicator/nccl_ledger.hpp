@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <penstock/communicator/communicator.hpp>
+#include <penstock/sample/late_event.hpp>
 
 namespace penstock::detail {
 
@@ -41,7 +42,7 @@ class nccl_ledger {
   using clock = std::chrono::steady_clock;
 
  public:
-  explicit nccl_ledger(std::size_t ranks) : come_(ranks), looks_(ranks), entries_(16) {}
+  explicit nccl_ledger(std::size_t ranks) : come_(ranks), looks_(ranks), last_(ranks), entries_(16) {}
 
   std::size_t ranks() const noexcept { return come_.size(); }
   /// Of the rank's next group.
@@ -64,12 +65,12 @@ class nccl_ledger {
     } else if (!one.first.like(note)) {
       throw replica_error(rank, difference(one, rank, note), where);
     }
-    come(rank);
+    come(rank, where);
   }
-  void enter_joining(std::size_t rank) {
+  void enter_joining(std::size_t rank, const provenance& where) {
     const std::scoped_lock lock(mutex_);
     at(come_[rank]);
-    come(rank);
+    come(rank, where);
   }
   /// What others bring to the rank's next group, when one of them has come, or all are here to join: then it is
   /// unknown. False if `interrupted` or late.
@@ -97,16 +98,24 @@ class nccl_ledger {
     const bool done = wait(lock, deadline, [&] { return interrupted() || oldest() >= wanted; });
     return done && !interrupted();
   }
-  /// Who has not entered as many groups, "rank 1, rank 2"; `first` is the lowest.
-  std::string missing(std::uint64_t groups, std::size_t& first) const {
+  /// Who has not entered as many groups, and where they entered one last.
+  std::vector<missing_rank> missing(std::uint64_t groups) const {
     const std::scoped_lock lock(mutex_);
-    std::string result;
-    for (std::size_t r = come_.size(); r-- > 0;)
-      if (come_[r] < groups) {
-        result = concat("rank ", r, result.empty() ? "" : ", ", result);
-        first = r;
-      }
+    std::vector<missing_rank> result;
+    for (std::size_t r = 0; r < come_.size(); ++r) {
+      if (come_[r] >= groups) continue;
+      missing_rank& its = result.emplace_back(last_[r]);
+      its.rank = r;
+      its.never_came = come_[r] == 0;
+    }
     return result;
+  }
+  /// No rank below this one has entered as many groups.
+  bool is_first(std::size_t rank, std::uint64_t groups) const {
+    const std::scoped_lock lock(mutex_);
+    for (std::size_t r = 0; r < rank; ++r)
+      if (come_[r] >= groups) return false;
+    return true;
   }
   void wake() {
     {
@@ -136,9 +145,11 @@ class nccl_ledger {
     }
     return entries_[index % entries_.size()];
   }
-  void come(std::size_t rank) {
+  void come(std::size_t rank, const provenance& where) {
     const std::uint64_t before = oldest();
     ++come_[rank];
+    last_[rank].epoch = where.epoch;
+    last_[rank].step = where.step;
     for (std::uint64_t i = before; i < oldest(); ++i) entries_[i % entries_.size()].shape.known = false;
     changed_.notify_all();
   }
@@ -167,6 +178,7 @@ class nccl_ledger {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::uint64_t> come_, looks_;
+  std::vector<missing_rank> last_;  // where each rank entered a group last
   std::vector<entry> entries_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include <penstock/communicator/communicator.hpp>
+#include <penstock/communicator/late_watch.hpp>
 #include <penstock/communicator/nccl_error.hpp>
 #include <penstock/communicator/nccl_ledger.hpp>
 #include <penstock/device/cuda.hpp>
@@ -31,16 +33,22 @@ struct nccl_seat {
   ncclComm_t communicator = nullptr;
   bool adopted = false;
   std::uint64_t rank = 0;
+  std::uint64_t world = 0;  // ranks of all processes
   int device = 0;
+  std::atomic<bool> waits{false};  // the rank's own thread does, and tells of it
   struct outstanding {
     cuda_event_view done;
     std::chrono::steady_clock::time_point since;
     bool patient;
+    std::uint64_t groups;  // of the ledger, with this one
     provenance where;
   };
   // Exchanges whose words have not come back as far as was seen, oldest first, in a ring.
   std::vector<std::optional<outstanding>> ring;
   std::uint64_t posted = 0, finished = 0;
+  std::chrono::steady_clock::time_point progressed{};  // when the last one was seen to have finished
+  std::uint64_t watched = ~std::uint64_t{0};           // which one the warnings are about
+  std::optional<wait_schedule> warnings;
 };
 
 /// The ranks of a process: who aborts, aborts all of them. One thread looks after asynchronous errors and what takes
@@ -51,8 +59,9 @@ class nccl_process {
  public:
   using abort_host = std::function<void(std::uint64_t, const provenance&, const std::string&)>;
 
-  nccl_process(std::size_t ranks, std::chrono::nanoseconds timeout, abort_host host)
-      : ledger(ranks), seats_(ranks), timeout_(timeout), host_(std::move(host)), left_(0) {
+  nccl_process(std::size_t ranks, std::chrono::nanoseconds timeout, std::chrono::nanoseconds warn_after,
+               abort_host host)
+      : ledger(ranks), seats_(ranks), timeout_(timeout), warn_after_(warn_after), host_(std::move(host)), left_(0) {
     for (auto& one : seats_) one = std::make_unique<nccl_seat>();
     watchdog_ = std::thread([this] { watch(); });
   }
@@ -107,6 +116,23 @@ class nccl_process {
     }
     changed_.notify_all();
   }
+  /// Which others have not entered the group; nobody where that is not known.
+  std::vector<missing_rank> missing_at(const nccl_seat& one, std::uint64_t groups) const {
+    std::vector<missing_rank> result;
+    if (one.world == seats_.size()) result = ledger.missing(groups);
+    std::erase_if(result, [&](const missing_rank& its) { return its.rank == one.rank; });
+    return result;
+  }
+  /// No thread of a lower rank waits.
+  bool is_first_to_wait(std::size_t n) const noexcept {
+    for (std::size_t r = 0; r < n; ++r)
+      if (seats_[r]->waits.load(std::memory_order_relaxed)) return false;
+    return true;
+  }
+  const char* why_unknown(const nccl_seat& one) const noexcept {
+    return one.world == seats_.size() ? "all have come, so that a device is busy, or stuck"
+                                      : "for which of them NCCL does not tell, or whether a device is stuck";
+  }
   /// A rank has gone. The last one ends the watchdog.
   void leave() noexcept {
     {
@@ -147,13 +173,15 @@ class nccl_process {
       changed_.wait_for(lock, pause);
       if (ended_ || cause_) continue;
       lock.unlock();
-      for (auto& one : seats_) look_at(*one);
+      bool told = false;
+      for (auto& one : seats_) look_at(*one, told);
       lock.lock();
     }
   }
-  void look_at(nccl_seat& one) noexcept {
+  // `told`: that a lower rank waits.
+  void look_at(nccl_seat& one, bool& told) noexcept {
     try {
-      std::string problem;
+      std::string problem, warning;
       provenance where{.stage = "all_reduce"};
       {
         std::unique_lock calls(one.calls, std::try_to_lock);
@@ -170,6 +198,7 @@ class nccl_process {
           const auto& oldest = *one.ring[one.finished % one.ring.size()];
           if (cuda_done([&] { return cudaEventQuery(oldest.done); }, "cudaEventQuery")) {
             ++one.finished;
+            one.progressed = clock::now();
             continue;
           }
           if (!oldest.patient && clock::now() - oldest.since > timeout_) {
@@ -177,9 +206,11 @@ class nccl_process {
                              " ms: a rank has not come, or a device is stuck");
             where = oldest.where;
           }
+          if (problem.empty() && !oldest.patient) warning = warn(one, oldest, told);
           break;
         }
       }
+      if (!warning.empty()) say_late(warning);
       if (!problem.empty()) abort(one.rank, where, problem);
     } catch (const std::exception& failed) {
       try {
@@ -190,8 +221,30 @@ class nccl_process {
     }
   }
 
+  // What is to be said of a rank whose own thread is elsewhere, in a wait of the user's, so that no observer can be
+  // told. It counts from where the exchange was the next to end.
+  std::string warn(nccl_seat& one, const nccl_seat::outstanding& oldest, bool& told) {
+    if (warn_after_.count() == 0) return {};
+    if (one.watched != one.finished) {
+      one.watched = one.finished;
+      one.warnings.emplace(std::max(oldest.since, one.progressed), std::chrono::nanoseconds::max(), warn_after_);
+    }
+    const auto now = clock::now();
+    const std::chrono::nanoseconds waited = now - one.warnings->begin();
+    const bool due = one.warnings->warns(now);
+    if (waited < warn_after_) return {};
+    const bool speaks = due && !told && !one.waits.load(std::memory_order_relaxed);
+    told = true;
+    if (!speaks) return {};
+    return concat(oldest.where.text(), ": ", late_text_of(one, waited, oldest.groups));
+  }
+  std::string late_text_of(const nccl_seat& one, std::chrono::nanoseconds waited, std::uint64_t groups) const {
+    const auto missing = missing_at(one, groups);
+    return late_text(one.rank, waited, missing, missing.empty() ? why_unknown(one) : "");
+  }
+
   std::vector<std::unique_ptr<nccl_seat>> seats_;
-  std::chrono::nanoseconds timeout_;
+  std::chrono::nanoseconds timeout_, warn_after_;
   abort_host host_;
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;

@@ -52,7 +52,7 @@ class nccl_world {
     options_ = options;
     host_->begin(options, spins);
     process_ = std::make_shared<detail::nccl_process>(
-        devices_.size(), options.timeout,
+        devices_.size(), options.timeout, options.warns_after(),
         [host = host_.get()](std::uint64_t rank, const provenance& where, const std::string& problem) {
           host->abort(rank, where, problem);
         });

@@ -15,6 +15,7 @@
 #include <penstock/channel/atomics.hpp>
 #include <penstock/channel/gate.hpp>
 #include <penstock/communicator/communicator.hpp>
+#include <penstock/communicator/late_watch.hpp>
 
 namespace penstock::detail {
 
@@ -35,10 +36,11 @@ class rendezvous {
   /// To be filled before `meet`; another one each time.
   Seat& seat(std::uint64_t rank) noexcept { return ranks_[rank].seats[next(rank) & 1]; }
 
-  /// Comes to the next meeting, and waits for all others, at most `timeout`. Returns the meeting's
-  /// number, for `at`. Throws `replica_error` if the ranks do not all come: then on every rank, as who comes last and
-  /// who gives up decide it by one word.
-  std::uint64_t meet(std::uint64_t rank, std::chrono::nanoseconds timeout, std::uint64_t epoch, std::uint64_t step) {
+  /// Comes to the next meeting, and waits for all others, at most `timeout`; tells of it as `late` says. Returns the
+  /// meeting's number, for `at`. Throws `replica_error` if the ranks do not all come: then on every rank, as who comes
+  /// last and who gives up decide it by one word.
+  std::uint64_t meet(std::uint64_t rank, std::chrono::nanoseconds timeout, std::uint64_t epoch, std::uint64_t step,
+                     const late_watch& late = late_watch()) {
     const std::uint64_t meeting = next(rank) + 1;
     ranks_[rank].epoch.store(epoch, std::memory_order_relaxed);
     ranks_[rank].step.store(step, std::memory_order_relaxed);
@@ -49,24 +51,10 @@ class rendezvous {
         break;
     }
     gate_.notify();
-    const auto ended = [&] { return all_came(meeting) || is_aborted(); };
-    if (!gate_.wait(ended, deadline_after(timeout))) {
-      std::string missing, last;
-      std::uint64_t first = size_;
-      for (std::uint64_t r = 0; r < size_; ++r) {
-        if (came(r, meeting)) continue;
-        if (first == size_) first = r;
-        missing += concat(missing.empty() ? "rank " : ", rank ", r);
-        last += last_known(r);
-      }
-      if (first != size_)
-        abort_unless(
-            first, {.stage = "all_reduce", .epoch = epoch, .step = step},
-            concat(missing, " did not come within ", timeout.count() / 1'000'000, " ms, as seen by rank ", rank, last),
-            [&] { return all_came(meeting); });
-      else
-        gate_.wait(ended);  // the last one is on its way in
-    }
+    const auto quiet = late.quiet(timeout);
+    const auto deadline = deadline_after(quiet);
+    if (!gate_.wait([&] { return all_came(meeting) || is_aborted(); }, deadline))
+      wait_longer(rank, meeting, {deadline - quiet, timeout, late.after()}, timeout, late);
     if (!all_came(meeting)) throw_if_aborted();
     return meeting;
   }
@@ -93,6 +81,14 @@ class rendezvous {
     throw *cause_;
   }
 
+  /// In which epoch and step the rank has come last.
+  std::uint64_t last_epoch(std::uint64_t rank) const noexcept {
+    return ranks_[rank].epoch.load(std::memory_order_relaxed);
+  }
+  std::uint64_t last_step(std::uint64_t rank) const noexcept {
+    return ranks_[rank].step.load(std::memory_order_relaxed);
+  }
+
  private:
   struct alignas(cache_line) one {
     std::atomic<std::uint64_t> come{0};            // how many meetings this rank has come to
@@ -106,11 +102,56 @@ class rendezvous {
   bool came(std::uint64_t rank, std::uint64_t meeting) const noexcept {
     return ranks_[rank].come.load(std::memory_order_acquire) >= meeting;
   }
-  std::string last_known(std::uint64_t rank) const {
-    const one& of = ranks_[rank];
-    if (of.come.load(std::memory_order_acquire) == 0) return concat("; rank ", rank, " has never come");
-    return concat("; rank ", rank, " came last in epoch ", of.epoch.load(std::memory_order_relaxed), ", step ",
-                  of.step.load(std::memory_order_relaxed));
+  // Who has not come; what is known of a rank is of its last meeting.
+  std::vector<missing_rank> missing_at(std::uint64_t meeting) const {
+    std::vector<missing_rank> missing;
+    for (std::uint64_t r = 0; r < size_; ++r) {
+      if (came(r, meeting)) continue;
+      missing_rank& its = missing.emplace_back();
+      its.rank = r;
+      its.never_came = ranks_[r].come.load(std::memory_order_acquire) == 0;
+      if (its.never_came) continue;
+      its.epoch = last_epoch(r);
+      its.step = last_step(r);
+    }
+    return missing;
+  }
+  // There is something to tell, or it is too late. Returns when all have come, or the run has ended.
+  [[gnu::noinline, gnu::cold]] void wait_longer(std::uint64_t rank, std::uint64_t meeting, wait_schedule times,
+                                                std::chrono::nanoseconds timeout, const late_watch& late) {
+    using clock = std::chrono::steady_clock;
+    const auto ended = [&] { return all_came(meeting) || is_aborted(); };
+    for (;;) {
+      // Who sleeps for long warns before it gives up, all the same.
+      const auto now = clock::now();
+      if (times.warns(now))
+        warn(rank, meeting, now - times.begin(), late);
+      else if (times.is_over(now))
+        break;
+      if (gate_.wait(ended, times.due())) return;
+    }
+    give_up(rank, meeting, timeout);
+    gate_.wait(ended);  // the last one may be on its way in
+  }
+  void warn(std::uint64_t rank, std::uint64_t meeting, std::chrono::nanoseconds waited, const late_watch& late) const {
+    const auto missing = missing_at(meeting);
+    if (missing.empty()) return;
+    bool speaks = true;
+    for (std::uint64_t r = 0; r < rank; ++r) speaks = speaks && !came(r, meeting);
+    late.tell({.stage = "all_reduce", .epoch = last_epoch(rank), .step = last_step(rank)}, waited, missing, speaks);
+  }
+  void give_up(std::uint64_t rank, std::uint64_t meeting, std::chrono::nanoseconds timeout) {
+    const auto missing = missing_at(meeting);
+    if (missing.empty()) return;
+    std::string whom, last;
+    for (const missing_rank& its : missing) {
+      whom += concat(whom.empty() ? "rank " : ", rank ", its.rank);
+      last += last_text(its);
+    }
+    abort_unless(
+        missing.front().rank, {.stage = "all_reduce", .epoch = last_epoch(rank), .step = last_step(rank)},
+        concat(whom, " did not come within ", timeout.count() / 1'000'000, " ms, as seen by rank ", rank, last),
+        [&] { return all_came(meeting); });
   }
   // Nobody comes to a meeting before all have come to the one before.
   bool all_came(std::uint64_t meeting) const noexcept {

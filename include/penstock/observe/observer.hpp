@@ -15,6 +15,7 @@
 #include <penstock/observe/stream_event.hpp>
 #include <penstock/sample/error.hpp>
 #include <penstock/sample/fault.hpp>
+#include <penstock/sample/late_event.hpp>
 #include <penstock/sample/step_record.hpp>
 
 namespace penstock {
@@ -55,14 +56,6 @@ struct epoch_event {
   std::chrono::nanoseconds elapsed{0};
   std::chrono::nanoseconds waited{0};      ///< the part of `elapsed` in which the consumer waited for data
   std::span<const sample_fault> faults{};  ///< samples that could not be read, in step order; see `read_options::bad`
-};
-
-/// The consumer has waited for a batch for longer than `read_options::warn_after`, and goes on waiting.
-struct late_event {
-  std::string_view message{};           ///< a sentence: who is at what, and since when
-  provenance where{};                   ///< the sample that is read, as far as known with its path, and the reader
-  std::chrono::nanoseconds waited{0};   ///< by the consumer
-  std::chrono::nanoseconds reading{0};  ///< how long that sample's read has taken, at the least
 };
 
 /// An error is about to reach the consumer.

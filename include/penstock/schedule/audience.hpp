@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,11 +59,10 @@ class audience {
     if (!observers_.empty())
       observers_.notify(epoch_event{epoch_, steps_, samples_, clock::now() - begun_at_, waited_, faults});
   }
-  /// On standard error, if nobody hears it.
-  void late(const late_event& event) const {
+  /// On standard error, if nobody hears it and it is to be said.
+  void late(const late_event& event, bool speaks = true) const {
     observers_.notify(event);
-    if (!observers_.hears_late())
-      std::fprintf(stderr, "penstock: %.*s\n", static_cast<int>(event.message.size()), event.message.data());
+    if (speaks && !observers_.hears_late()) say_late(event.message);
   }
   void error(std::string_view message, const provenance& where) noexcept {
     observers_.notify(error_event{message, where});

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <penstock/sample/late_event.hpp>
 #include <penstock/schedule/state.hpp>
 #include <penstock/stage/plan.hpp>
 
@@ -22,6 +23,8 @@ class feed_control {
   virtual void request_stop() noexcept = 0;
   /// The batch that was given last is being reduced over the ranks, or no longer.
   virtual void reduces(bool begins) noexcept = 0;
+  /// Its replica waits for others. May throw what observers do; `speaks`: on standard error, if none of them hears it.
+  virtual void late(const late_event& event, bool speaks) = 0;
   /// The partner is no more.
   virtual void go_alone() noexcept = 0;
 

@@ -93,6 +93,7 @@ class feed_core final : public feed_control {
   void reduces(bool begins) noexcept override {
     if (auto* const recorder = engine_->to().recorder()) recorder->reduces(begins);
   }
+  void late(const late_event& event, bool speaks) override { listeners_.late(event, speaks); }
   void cut(const feed_state& state) noexcept override {
     cut_ = true;
     state_ = state;

@@ -17,6 +17,7 @@
 
 #include <penstock/channel/record.hpp>
 #include <penstock/communicator/communicator.hpp>
+#include <penstock/communicator/late_watch.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/schedule/audience.hpp>
 #include <penstock/schedule/epoch_partner.hpp>
@@ -73,7 +74,9 @@ class lockstep final : public epoch_partner {
         lag_(Communicator::immediate ? 0 : options.lag),
         thread_(std::this_thread::get_id()),
         stream_(communicator_.device().make_stream()),
-        pending_(lag_ + 1) {}
+        pending_(lag_ + 1) {
+    if constexpr (requires { communicator_.warn_by(late_hook{}); }) communicator_.warn_by({&lockstep::late, this});
+  }
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
   ~lockstep() {
@@ -121,7 +124,9 @@ class lockstep final : public epoch_partner {
     words mine = step_words(info, options);
     for (std::size_t i = 0; i < options.metrics.size(); ++i) mine.sums[words::first_metric + i] = options.metrics[i];
     describe(mine, call_step + early_, mixed(info.next, options.weight.has_value()), buffers);
-    return end_step(mine, buffers, on, total_of(info, options));
+    const step_result result = end_step(mine, buffers, on, total_of(info, options));
+    throw_held();
+    return result;
   }
   /// Begins to reduce values of a step that goes on.
   void begin_early(const batch_info& info, const step_options& options, std::span<const reduce_buffer> buffers,
@@ -137,6 +142,7 @@ class lockstep final : public epoch_partner {
     ++early_;
     const words all = post(mine, buffers, on, {.early = true, .total = total_of(info, options)});
     if constexpr (Communicator::immediate) judge(all, nullptr);
+    throw_held();
   }
   /// Outside the steps: all ranks' words, at once. `of` is what ranks have to agree on beside.
   words meet(words mine, meeting what, std::uint64_t of, std::span<const reduce_buffer> buffers, stream_view on,
@@ -153,11 +159,13 @@ class lockstep final : public epoch_partner {
                                  " ends its loop where rank ", rank(),
                                  " exchanges values outside one; wanted the same calls on all ranks"),
                   where());
+    throw_held();
     return all;
   }
   /// The body has returned. Waits until all have.
   replica_summary finish() {
     if (cause_) std::rethrow_exception(cause_);
+    throw_held();
     if (!failed_) {
       settle_debts();
       const bool lagged_stop = stop_left_ && !over_ && !Communicator::immediate;
@@ -181,6 +189,9 @@ class lockstep final : public epoch_partner {
         }
       }
     }
+    // All have ended: there is nobody to be told.
+    if (held_) failed_ = own_failure_ = true;
+    throw_held();
     return {steps_, over_, stopped_by_, confirmed_};
   }
   /// The body has thrown: the others are told, at their next exchange.
@@ -233,6 +244,24 @@ class lockstep final : public epoch_partner {
 
   // ---- exchanges
 
+  // This rank waits for others. What an observer throws is held until the exchange has ended, which cannot be left.
+  static void late(void* whom, const late_event& event, bool speaks) noexcept {
+    auto& self = *static_cast<lockstep*>(whom);
+    if (self.control_ == nullptr) {
+      if (speaks) say_late(event.message);
+      return;
+    }
+    self.tells_ = true;
+    try {
+      self.control_->late(event, speaks);
+    } catch (...) {
+      if (!self.held_) self.held_ = std::current_exception();
+    }
+    self.tells_ = false;
+  }
+  void throw_held() {
+    if (held_) std::rethrow_exception(std::exchange(held_, nullptr));
+  }
   static std::uint64_t mixed(std::uint64_t hash, std::uint64_t with) noexcept {
     hash ^= with + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
     return hash * 0xff51afd7ed558ccdULL;
@@ -321,6 +350,11 @@ class lockstep final : public epoch_partner {
 
   void check_usable() const {
     check_thread();
+    if (tells_)
+      throw error(
+          "replica: an observer that is told of a wait for other ranks exchanges values, while that wait goes on; "
+          "wanted by the loop, when it is over",
+          where());
     if (cause_) std::rethrow_exception(cause_);
     if (failed_)
       throw error("replica: the run has ended by an error that was caught: there is nobody to exchange values with",
@@ -476,7 +510,10 @@ class lockstep final : public epoch_partner {
     join(words::leaving);
   }
 
-  void settle() override { settle_debts(); }
+  void settle() override {
+    settle_debts();
+    throw_held();
+  }
   void epoch_begins(std::uint64_t epoch, bool planned, std::uint64_t steps) override {
     if (over_ || failed_) return;
     epoch_ = epoch;
@@ -560,6 +597,8 @@ class lockstep final : public epoch_partner {
   feed_state confirmed_, posted_;
   std::string own_problem_;
   std::exception_ptr cause_;  // what all ranks were told
+  std::exception_ptr held_;   // what an observer has thrown while this rank waited
+  bool tells_ = false;        // observers, that it waits
   bool planned_ = true;       // all ranks know how many steps the epoch has
   std::uint64_t epoch_ = 0, step_ = 0, early_ = 0, steps_ = 0, stopped_by_ = 0;
   int exceptions_ = 0;
