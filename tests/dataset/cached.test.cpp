@@ -299,6 +299,15 @@ TEST(cached, ranges_and_erased_ones) {
 
 // ---- the directory
 
+TEST(cached, a_version_of_no_directory_is_refused) {
+  try {
+    (void)cached(plain{}, {.memory = 1 << 20, .version = "2"});
+    FAIL() << "no error";
+  } catch (const std::invalid_argument& caught) {
+    EXPECT_EQ(std::string(caught.what()), "penstock: cached: version is \"2\", wanted none, as no directory is given");
+  }
+}
+
 TEST(cached, another_datasets_samples_are_never_taken) {
   const folder here;
   const auto fill = [&](auto data, const std::string& version = "") {

@@ -459,6 +459,13 @@ TEST(reread, what_cannot_be_read_twice_is_refused) {
   options.late_floor = -1ns;
   EXPECT_TRUE(says(refused(data, options), "late_floor is -1 ns, wanted 0 or more"));
   EXPECT_TRUE(says(refused(serial_numbers{{23}}, rereading(2)), "the dataset is serial"));
+  // What is only of reads that are issued again.
+  EXPECT_EQ(
+      refused(data, {.readers = 2, .late_factor = 8}),
+      "penstock: read: late_factor is 8.000000, wanted none, as late is late_reads::wait: no read is issued again");
+  EXPECT_EQ(
+      refused(data, {.readers = 2, .late_floor = 1ms}),
+      "penstock: read: late_floor is 1000000 ns, wanted none, as late is late_reads::wait: no read is issued again");
 }
 
 // Times are made up.

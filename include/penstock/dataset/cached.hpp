@@ -111,6 +111,8 @@ class sample_cache {
 
   sample_cache(std::shared_ptr<D> from, const cached_options& options)
       : from_(std::move(from)), memory_(options.memory) {
+    if (options.directory.empty() && !options.version.empty())
+      reject_option("cached", "version", '"' + options.version + '"', "none, as no directory is given");
     const schema_type schema = from_->schema();
     std::apply([&](const auto&... fields) { ((bytes_ += bytes_of(fields)), ...); }, schema.fields);
     keeps_ = options.memory >= bytes_ + overhead;

@@ -192,7 +192,7 @@ struct feed_maker {
     auto shared = share<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),
                                      batch.options.last == last_batch::pad);
     if (read.options.late == late_reads::reread)
-      shared->read_again({read.options.late_factor, read.options.late_floor});
+      shared->read_again({read.late_factor(), read.late_floor()});
     limits.timeout = read.timeout();
     limits.first_timeout = read.first_timeout();
     limits.warn_after = read.warn_after();
