@@ -33,7 +33,7 @@ enum class late_reads : std::uint8_t {
 struct read_options {
   /// Threads that read; 0 reads inline, on the consumer's thread, when it asks for a batch. 1 to 256 are useful.
   /// `automatic`: as many threads as there are CPUs to run on, 2 at the least, of which the feed lets so many work as
-  /// make steps shorter; see `feed::tuning`.
+  /// make steps shorter; see `feed::tuning`. Feeds that replicas start share the CPUs that they have in common.
   int readers = 1;
   /// How long the consumer waits for a batch before it gets a `timeout_error`; 10 minutes unless given.
   std::optional<std::chrono::nanoseconds> timeout{};
