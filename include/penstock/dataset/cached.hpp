@@ -263,6 +263,7 @@ class cached_dataset {
   {
     return cache_->source().where(index);
   }
+  bool reads_in_turn() const { return detail::reads_in_turn(cache_->source()); }
   /// Of a dataset that is read by itself; others are read by what `open` gives.
   void read(std::uint64_t index, const sample_view<schema_type>& to) const
     requires(!detail::opens<D>)

@@ -129,9 +129,10 @@ struct feed_maker {
     } else {
       if (!Partition::plan_is_given && partition.options.shuffle.is_window())
         reject_option("partition", "shuffle", "window", "shuffle::full, blocks(n) or none: a window is for streams");
-      if (says_serial<Dataset> && read.options.late == late_reads::reread)
+      if (read.options.late == late_reads::reread && reads_in_turn(*dataset))
         reject_option("read", "late", "late_reads::reread",
-                      "late_reads::wait, as the dataset is serial: a second read waits for the first");
+                      "late_reads::wait, as the dataset is serial, or made of one that is: a second read waits for the "
+                      "first");
       listed = list_of(*dataset, read.options.quarantine, where);
       from = share<source_type>(dataset, partition.plan_for(dataset->size()), partition.options.seed, read.transform,
                                 batch.collate, read.options.bad, listed);
