@@ -658,4 +658,20 @@ TEST(reader_pool, readers_help_the_replica_that_is_furthest_behind_and_has_work)
   }
 }
 
+TEST(reader_pool, has_one_reader_at_work_at_the_least_and_no_more_than_it_has) {
+  for (const std::uint32_t active : {0U, 1U, 2U, 3U, ~0U}) {
+    replica_at::course course;
+    course.all = 50;
+    course.open = true;
+    const auto pool = penstock::reader_pool::make(2);
+    pool->set_active(active);
+    EXPECT_EQ(pool->active(), std::clamp(active, 1U, 2U));
+    pool->set_active(std::min(active, 1U));  // the client is one reader's
+    pool->add(std::make_shared<replica_at>(course, 0, 50));
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (!course.done.try_wait() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    EXPECT_TRUE(course.done.try_wait()) << active;
+  }
+}
+
 }  // namespace

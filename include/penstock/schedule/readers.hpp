@@ -93,14 +93,16 @@ class reader_pool {
   void remove(const detail::reader_client* client) {
     change([&](client_list& clients) { std::erase_if(clients, [&](const auto& one) { return one.get() == client; }); });
   }
-  /// So many, the first ones, take work; the others sleep, and come where those are stuck. All do until this is called;
-  /// by one thread.
+  /// So many, the first ones, take work; the others sleep, and come where those are stuck. One at the least, as none
+  /// would leave the feed without batches, and all until this is called; by one thread.
   void set_active(std::uint32_t readers) noexcept {
+    readers = readers < 1 ? 1 : readers > size_ ? size_ : readers;
     shared_->waiting.set_spins(detail::spins_of(readers, cpus_));
     shared_->active.store(readers, std::memory_order_release);
     shared_->waiting.notify();
     shared_->resting.notify();
   }
+  std::uint32_t active() const noexcept { return shared_->active.load(std::memory_order_relaxed); }
   /// How long the destructor waits for readers.
   void set_grace(std::chrono::nanoseconds grace) noexcept { grace_.store(grace.count(), std::memory_order_relaxed); }
 
