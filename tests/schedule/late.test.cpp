@@ -553,7 +553,7 @@ TEST(row_claims, whoever_has_joined_is_one_more_until_somebody_has_lost) {
 }
 
 /// Samples of nothing; `during` is called once, within a read.
-struct nothing_source final : penstock::detail::source<numbers_schema> {
+struct nothing_source : penstock::detail::source<numbers_schema> {
   std::function<void()> during;
   std::unique_ptr<penstock::detail::reader_state> open() override {
     return std::make_unique<penstock::detail::reader_state>();
@@ -607,6 +607,71 @@ TEST(reread, what_was_begun_before_a_restart_is_forgotten) {
   };
   engine.work(0);
   EXPECT_EQ(engine.rereads().issued, 1U);
+}
+
+struct small_engine {
+  using device = penstock::cpu_device;
+  using type = penstock::detail::engine<numbers_schema, device>;
+  /// One slot of `rows` samples, read by one of two readers.
+  small_engine(std::shared_ptr<nothing_source> from, std::uint64_t rows, const penstock::detail::late_limits& limits)
+      : of(std::make_shared<penstock::channel<numbers_schema, device>>(
+               device{}, penstock::batch_layout<numbers_schema>(numbers{4}.schema(), static_cast<std::size_t>(rows)),
+               penstock::ring_shape{.host = 1, .readers = 2}, std::nullopt, nullptr),
+           std::move(from), penstock::detail::epoch_map({.positions = rows, .batch = rows}, {}), false) {
+    of.read_again(limits);
+    for (std::uint32_t reader : {0U, 1U}) of.prepare(reader);
+    of.begin(0, 0);
+    of.to().turns.open(std::uint64_t{1} << 38);
+  }
+  type of;
+};
+
+TEST(reread, what_is_usual_is_one_sample_not_all_of_the_range_before_it) {
+  constexpr std::uint64_t rows = 64;
+  const auto from = std::make_shared<nothing_source>();
+  small_engine engine(from, rows, {.factor = 2, .floor = 0ns});
+  ASSERT_EQ(engine.of.try_take(0), penstock::take_result::taken);
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t read = 0;
+  bool found = false;
+  std::function<void()> one = [&] {
+    const auto now = std::chrono::steady_clock::now();
+    const bool last = ++read == rows;
+    const auto end = now + (last ? (now - begin) / 4 : 200us);
+    do {
+      if (last) found = engine.of.try_take(1) == penstock::take_result::taken;
+    } while (!found && std::chrono::steady_clock::now() < end);
+    if (!last) from->during = one;
+  };
+  from->during = one;
+  engine.of.work(0);
+  EXPECT_EQ(read, rows);
+  EXPECT_TRUE(found);  // as long as some 16 samples take, it took no longer
+  if (found) engine.of.work(1);
+}
+
+TEST(reread, a_reader_that_could_not_begin_helps_nobody) {
+  struct second_fails final : nothing_source {
+    int opened = 0;
+    std::unique_ptr<penstock::detail::reader_state> open() override {
+      if (++opened == 2) throw std::runtime_error("too many files are open");
+      return nothing_source::open();
+    }
+  };
+  const auto from = std::make_shared<second_fails>();
+  small_engine engine(from, 1, {.factor = 2, .floor = 0ns});
+  ASSERT_EQ(engine.of.try_take(0), penstock::take_result::taken);
+  from->during = [&] {
+    const auto end = std::chrono::steady_clock::now() + 100us;  // late from the first moment on
+    while (std::chrono::steady_clock::now() < end) {
+      EXPECT_EQ(engine.of.try_take(1), penstock::take_result::none);
+      EXPECT_EQ(engine.of.try_help(1), penstock::take_result::none);
+    }
+  };
+  engine.of.work(0);
+  EXPECT_EQ(engine.of.rereads().issued, 0U);
+  auto batch = engine.of.to().receive();
+  EXPECT_EQ(batch.size(), 1U);
 }
 
 /// As far ahead of its consumer as it was given work for; notes whom the one reader works for.
