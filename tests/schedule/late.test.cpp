@@ -739,4 +739,60 @@ TEST(reader_pool, has_one_reader_at_work_at_the_least_and_no_more_than_it_has) {
   }
 }
 
+/// Has work for reader 0 once, when `open`, and counts how often the other one looks.
+struct one_at_work final : penstock::detail::reader_client {
+  void prepare(std::uint32_t) noexcept override {}
+  penstock::take_result try_take(std::uint32_t reader) noexcept override {
+    if (reader == 1) ++looks;
+    if (reader != 0 || !open.exchange(false)) return penstock::take_result::none;
+    others_sleep = sleeps();  // and nothing else calls it
+    return penstock::take_result::taken;
+  }
+  penstock::take_result try_help(std::uint32_t reader) noexcept override {
+    if (reader == 1) ++looks;
+    return penstock::take_result::none;
+  }
+  void work(std::uint32_t) noexcept override {
+    const auto before = looks.load();
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (looks < before + 3 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    looked = looks >= before + 3;
+    done.count_down();
+  }
+  void await_fence(std::uint32_t) noexcept override {}
+  std::uint64_t ahead() const noexcept override { return 0; }
+  std::chrono::steady_clock::duration look_every() const noexcept override { return 1ms; }
+  /// Nobody has looked for 20 times as long as one may sleep who looks now and then.
+  bool sleeps() const {
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    auto seen = looks.load();
+    for (auto since = std::chrono::steady_clock::now(), now = since; now < end;
+         now = std::chrono::steady_clock::now()) {
+      if (now - since > 20ms) return true;
+      if (const auto more = looks.load(); more != seen) seen = more, since = now;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+  std::atomic<std::uint64_t> looks{0};
+  std::atomic<bool> open{false}, others_sleep{false}, looked{false};
+  std::latch done{1};
+};
+
+TEST(reader_pool, looks_for_late_reads_only_while_there_are_reads) {
+  for (const std::uint32_t active : {2U, 1U}) {  // the other one waits for work, or rests
+    const auto client = std::make_shared<one_at_work>();
+    const auto pool = penstock::reader_pool::make(2);
+    pool->set_active(active);
+    pool->add(client);
+    EXPECT_TRUE(client->sleeps()) << "it wakes with nothing to look for";
+    client->open = true;
+    pool->waiting()->notify();
+    client->done.wait();
+    EXPECT_TRUE(client->others_sleep);
+    EXPECT_TRUE(client->looked) << "a read that may become late wakes nobody";
+    EXPECT_TRUE(client->sleeps());
+  }
+}
+
 }  // namespace

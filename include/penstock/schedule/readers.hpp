@@ -119,6 +119,8 @@ class reader_pool {
     gate<> waiting;
     gate<> resting;
     std::atomic<std::uint32_t> active;
+    // Where readers look for what nothing tells of: those at work, and those who sleep until there is one.
+    std::atomic<std::uint32_t> at_work{0}, idle{0};
     gate<> leaving;
     std::atomic<bool> closed{false};
     std::atomic<std::uint64_t> version{0};  // of `clients`
@@ -158,6 +160,28 @@ class reader_pool {
     shared_->resting.notify();
   }
 
+  // Until `ready`, or for `look_every` where that is not 0: with nobody at work there is nothing to look for, and it is
+  // until there is. Whoever begins says so first and looks for idle ones then; they do it the other way round.
+  template <class Ready>
+  static void wait_or_look(state& shared, gate<>& where, Ready&& ready,
+                           std::chrono::steady_clock::duration look_every) {
+    if (look_every.count() == 0) {
+      where.wait(ready);
+    } else if (shared.at_work.load() != 0) {
+      where.wait(ready, std::chrono::steady_clock::now() + look_every);
+    } else {
+      shared.idle.fetch_add(1);
+      where.wait([&] { return ready() || shared.at_work.load() != 0; });
+      shared.idle.fetch_sub(1);
+    }
+  }
+  static void begin_work(state& shared) noexcept {
+    shared.at_work.fetch_add(1);
+    if (shared.idle.load() == 0) return;
+    shared.waiting.notify();
+    shared.resting.notify();
+  }
+
   static void serve(state& shared, std::uint32_t reader) {
     client_list clients;
     std::uint64_t version = 0;
@@ -190,9 +214,9 @@ class reader_pool {
         closed = shared.closed.load(std::memory_order_acquire);
         return closed || changed();
       };
-      shared.waiting.wait(
-          [&] { return is_called() || rests() || (found = take_once(clients, reader)).client != nullptr; },
-          looks() ? std::chrono::steady_clock::now() + look_every : no_deadline);
+      wait_or_look(
+          shared, shared.waiting,
+          [&] { return is_called() || rests() || (found = take_once(clients, reader)).client != nullptr; }, look_every);
       if (found.client == nullptr && !closed && rests()) {
         const auto helps = [&] {
           if (looks() && clients[0]->try_help(reader) == take_result::taken)
@@ -201,13 +225,15 @@ class reader_pool {
         };
         // The fewer are needed before this one is, the more often it looks.
         const std::uint32_t now = active(), behind = reader < now ? 1 : reader - now + 1;
-        shared.resting.wait([&] { return is_called() || !rests() || helps(); },
-                            looks() ? std::chrono::steady_clock::now() + look_every * behind : no_deadline);
+        wait_or_look(shared, shared.resting, [&] { return is_called() || !rests() || helps(); }, look_every * behind);
       }
       if (closed) break;
       if (found.client == nullptr) continue;
       if (found.result == take_result::taken) {
+        const bool may_be_late = looks();
+        if (may_be_late) begin_work(shared);
         found.client->work(reader);
+        if (may_be_late) shared.at_work.fetch_sub(1);
       } else if (clients.size() == 1) {
         found.client->await_fence(reader);
       } else {
