@@ -609,14 +609,17 @@ TEST(reread, what_was_begun_before_a_restart_is_forgotten) {
   EXPECT_EQ(engine.rereads().issued, 1U);
 }
 
+/// Steps of `rows` samples, each read by one of two readers.
+template <class Device = penstock::cpu_device>
 struct small_engine {
-  using device = penstock::cpu_device;
-  using type = penstock::detail::engine<numbers_schema, device>;
-  /// One slot of `rows` samples, read by one of two readers.
-  small_engine(std::shared_ptr<nothing_source> from, std::uint64_t rows, const penstock::detail::late_limits& limits)
-      : of(std::make_shared<penstock::channel<numbers_schema, device>>(
-               device{}, penstock::batch_layout<numbers_schema>(numbers{4}.schema(), static_cast<std::size_t>(rows)),
-               penstock::ring_shape{.host = 1, .readers = 2}, std::nullopt, nullptr),
+  using type = penstock::detail::engine<numbers_schema, Device>;
+  small_engine(std::shared_ptr<nothing_source> from, std::uint64_t rows, const penstock::detail::late_limits& limits,
+               const Device& device = {}, std::uint32_t depth = 1)
+      : of(std::make_shared<penstock::channel<numbers_schema, Device>>(
+               device, penstock::batch_layout<numbers_schema>(numbers{4}.schema(), static_cast<std::size_t>(rows)),
+               penstock::ring_shape{
+                   .host = depth, .device = penstock::separate_device<Device> ? depth : 0, .readers = 2},
+               std::nullopt, nullptr),
            std::move(from), penstock::detail::epoch_map({.positions = rows, .batch = rows}, {}), false) {
     of.read_again(limits);
     for (std::uint32_t reader : {0U, 1U}) of.prepare(reader);
@@ -672,6 +675,40 @@ TEST(reread, a_reader_that_could_not_begin_helps_nobody) {
   EXPECT_EQ(engine.of.rereads().issued, 0U);
   auto batch = engine.of.to().receive();
   EXPECT_EQ(batch.size(), 1U);
+}
+
+/// Time that stands still; after 10 s of a wait, as whoever waits is to do something else now and then, it passes.
+struct standing_clock final : penstock::manual_clock {
+  void sleep_until(time_point target, time_point limit) override {
+    const auto now = std::chrono::steady_clock::now();
+    if (begun == time_point{}) begun = now;
+    if (now - begun > 10s) return advance_to(target);
+    manual_clock::sleep_until(target, std::min(limit, now + 1ms));
+  }
+  time_point begun{};
+};
+
+TEST(reread, a_reader_that_waits_for_a_copy_looks_for_late_reads_meanwhile) {
+  const auto clock = std::make_shared<standing_clock>();
+  const auto from = std::make_shared<nothing_source>();
+  small_engine engine(from, 1, {.factor = 2, .floor = 4ms},
+                      penstock::modelled_device({.copy_time = 1ms, .clock = clock}), 2);
+  ASSERT_EQ(engine.of.try_take(0), penstock::take_result::taken);
+  engine.of.work(0);  // and its copy has begun
+  ASSERT_EQ(engine.of.try_take(0), penstock::take_result::taken);
+  bool waited = false;
+  from->during = [&] {
+    while (engine.of.try_take(1) != penstock::take_result::taken) {
+      waited = true;
+      engine.of.await_fence(1);
+    }
+  };
+  engine.of.work(0);
+  EXPECT_TRUE(waited);
+  EXPECT_EQ(clock->elapsed(), 0ns) << "it waited for the copy";
+  EXPECT_EQ(engine.of.rereads().issued, 1U);
+  engine.of.work(1);
+  clock->advance(1s);
 }
 
 /// As far ahead of its consumer as it was given work for; notes whom the one reader works for.

@@ -30,7 +30,8 @@ class reader_client {
   virtual take_result try_take(std::uint32_t reader) noexcept = 0;
   /// Fills the range that was taken.
   virtual void work(std::uint32_t reader) noexcept = 0;
-  /// Waits for the fence that `try_take` met, where the reader serves nobody else.
+  /// Waits for the fence that `try_take` met, where the reader serves nobody else; for `look_every` at the most where
+  /// that is not 0.
   virtual void await_fence(std::uint32_t reader) noexcept = 0;
   /// How far ahead of its first step the next ticket is: readers help the feed that is least ahead.
   virtual std::uint64_t ahead() const noexcept = 0;
