@@ -27,6 +27,7 @@
 #include <penstock/dataset/any_dataset.hpp>
 #include <penstock/dataset/cached.hpp>
 #include <penstock/dataset/range.hpp>
+#include <penstock/dataset/split.hpp>
 #include <penstock/penstock.hpp>
 
 #include "../support/temporary_directory.hpp"
@@ -255,6 +256,35 @@ TEST(cached, a_read_that_is_stuck_is_issued_again) {
   EXPECT_GE(data.notes->count(), 41u);
 }
 
+// Whatever hides it, the second read would wait for the first one's lock.
+TEST(cached, a_serial_one_is_not_read_again) {
+  const auto refused = [](auto data) {
+    try {
+      auto feed = (std::move(data) | penstock::partition() |
+                   penstock::read({.readers = 2, .late = penstock::late_reads::reread}) | penstock::batch(8) |
+                   penstock::transfer(penstock::cpu_device{}))
+                      .start();
+    } catch (const std::invalid_argument& caught) {
+      return std::string(caught.what());
+    }
+    return std::string("accepted");
+  };
+  using any = penstock::any_dataset<schema_type>;
+  const std::string why =
+      "penstock: read: late is late_reads::reread, wanted late_reads::wait, as the dataset is serial, or made of one "
+      "that is: a second read waits for the first";
+  const auto kept = [](auto data) { return cached(std::move(data), {.memory = 1 << 20}); };
+  const auto half = [](auto data) { return penstock::split(std::move(data), {.validation = 0.5}).train; };
+  EXPECT_EQ(refused(serial_one{}), why);
+  EXPECT_EQ(refused(kept(serial_one{})), why);
+  EXPECT_EQ(refused(any(serial_one{})), why);
+  EXPECT_EQ(refused(half(kept(serial_one{}))), why);
+  EXPECT_EQ(refused(any(half(kept(serial_one{})))), why);
+  EXPECT_EQ(refused(kept(half(kept(serial_one{})))), why);
+  EXPECT_EQ(refused(any(half(kept(plain{})))), "accepted");
+  EXPECT_EQ(refused(kept(half(kept(plain{})))), "accepted");
+}
+
 TEST(cached, those_not_asked_for_longest_leave_first) {
   plain data;
   auto kept = cached(data, {.memory = 3 * (sample_bytes + 256)});
@@ -298,6 +328,15 @@ TEST(cached, ranges_and_erased_ones) {
 }
 
 // ---- the directory
+
+TEST(cached, a_version_of_no_directory_is_refused) {
+  try {
+    (void)cached(plain{}, {.memory = 1 << 20, .version = "2"});
+    FAIL() << "no error";
+  } catch (const std::invalid_argument& caught) {
+    EXPECT_EQ(std::string(caught.what()), "penstock: cached: version is \"2\", wanted none, as no directory is given");
+  }
+}
 
 TEST(cached, another_datasets_samples_are_never_taken) {
   const folder here;

@@ -132,6 +132,45 @@ TEST(Ledger, what_was_hidden_is_what_went_on_beside_another_stage) {
   EXPECT_EQ(of.step().compute.busy, 100us);
 }
 
+TEST(Ledger, reduces_and_putting_batches_together_have_accounts_of_their_own) {
+  ledger of;
+  step_record one;
+  const read_span reads[] = {{{0us, 90us}, 0, 1}, {{0us, 100us}, 1, 1}};
+  one.reads = reads;
+  one.samples = 2;
+  one.readers = 2;
+  one.filled = 130us;  // gaps are closed, and it is padded
+  one.asked = {0us, 130us};
+  one.compute = {130us, 330us};
+  const penstock::time_span reduces[] = {{200us, 220us}, {250us, 330us}};
+  one.reduces = reduces;
+  one.reduce = 100us;
+  of.on_step(one);
+  const read_span next[] = {{{130us, 210us}, 0, 1}, {{130us, 270us}, 1, 1}};
+  one.step = 1;
+  one.reads = next;
+  one.filled = 290us;
+  one.asked = {331us, 331us};
+  one.compute = {331us, 381us};
+  const penstock::time_span before[] = {{321us, 341us}};  // begun on the host, ahead of the device
+  one.reduces = before;
+  one.reduce = 20us;
+  of.on_step(one);
+  const auto values = of.total();
+  EXPECT_EQ(values.batch.busy, 30us + 20us);
+  EXPECT_EQ(values.batch.covered, 50us);
+  EXPECT_EQ(values.batch.hidden, 20us);  // 270 to 290, beside the reduce of step 0
+  EXPECT_EQ(values.reduce.busy, 120us);
+  EXPECT_EQ(values.reduce.covered, 111us);       // those of both steps, 321 to 330, are one stretch
+  EXPECT_EQ(values.reduce.hidden, 3 * 20us);     // beside reads, and putting together
+  EXPECT_EQ(values.compute.busy, 100us + 40us);  // without what of a reduce lies within
+  EXPECT_EQ(values.compute.covered, 140us);
+  EXPECT_EQ(values.compute.hidden, 70us + 30us);  // beside reads, up to 200 and up to 250
+  EXPECT_EQ(values.read.hidden, 140us);           // 130 to 270
+  EXPECT_NE(values.text().find("\n  batch "), std::string::npos) << values.text();
+  EXPECT_NE(values.text().find("\n  reduce "), std::string::npos) << values.text();
+}
+
 TEST(Ledger, an_epochs_account_begins_with_its_first_question) {
   ledger of;
   step_record one;
@@ -188,6 +227,79 @@ TEST(Ledger, on_a_modelled_device_its_figures_are_the_stated_ones) {
   EXPECT_EQ(values.bound_by(), bound::reading) << values.text();
 }
 
+/// Knows of no other ranks.
+struct no_others final : penstock::detail::epoch_partner {
+  void settle() override {}
+  void epoch_begins(std::uint64_t, bool, std::uint64_t) override {}
+  bool goes_on_dry() const noexcept override { return false; }
+  void gave_dry() override {}
+  void epoch_ends(bool) override {}
+  void resumed() noexcept override {}
+  void feed_ends() noexcept override {}
+};
+
+TEST(Ledger, on_a_modelled_device_reduces_are_the_stated_ones_and_hidden_as_stated) {
+  for (const bool waits : {true, false}) {  // the host for the device, before the exchange
+    const auto clock = std::make_shared<penstock::simulated_clock>();
+    const timed data{clock, 100us};
+    penstock::modelled_options how;
+    how.copy_time = 250us;
+    how.clock = clock;
+    ledger of;
+    {
+      no_others alone;
+      auto feed = (data | penstock::partition() | penstock::read({.readers = 0}) | penstock::batch(4) |
+                   penstock::transfer(penstock::modelled_device(how), {.depth = 3}))
+                      .start();
+      auto& control = feed.keep_in_step_with(alone);
+      feed.observe(of);
+      for (auto& batch : feed.epoch(0)) {
+        batch.stream().launch(300us);
+        if (waits) batch.stream().synchronize();
+        for (const auto part : {50us, 100us}) {
+          control.reduces(true);
+          clock->advance(part);
+          control.reduces(false);
+        }
+      }
+    }
+    const auto values = of.total();
+    EXPECT_TRUE(within_2_percent(values.reduce.busy, 100 * 150us)) << values.text();
+    EXPECT_TRUE(within_2_percent(values.reduce.covered, 100 * 150us)) << values.text();
+    EXPECT_TRUE(within_2_percent(values.compute.busy, 100 * 300us)) << values.text();
+    EXPECT_TRUE(within_2_percent(values.compute.covered, 100 * 300us)) << values.text();
+    // Else it goes on beside the copy of its own batch, whose computing begins behind both.
+    EXPECT_EQ(values.reduce.hidden, waits ? 0us : values.reduce.covered) << values.text();
+  }
+}
+
+TEST(Ledger, of_more_reduces_of_a_step_than_are_kept_the_time_is_right) {
+  const auto clock = std::make_shared<penstock::simulated_clock>();
+  const timed data{clock, 100us};
+  penstock::modelled_options how;
+  how.clock = clock;
+  ledger of;
+  {
+    no_others alone;
+    auto feed = (data | penstock::partition() | penstock::read({.readers = 0}) | penstock::batch(4) |
+                 penstock::transfer(penstock::modelled_device(how), {.depth = 3}))
+                    .start();
+    auto& control = feed.keep_in_step_with(alone);
+    feed.observe(of);
+    for (auto& batch : feed.epoch(0)) {
+      for (int layer = 0; layer < 100; ++layer) {
+        control.reduces(true);
+        clock->advance(2us);
+        control.reduces(false);
+        batch.stream().launch(1us);
+        batch.stream().synchronize();
+      }
+    }
+  }
+  EXPECT_TRUE(within_2_percent(of.total().reduce.busy, 100 * 200us)) << of.total().text();
+  EXPECT_TRUE(within_2_percent(of.total().compute.busy, 100 * 100us)) << of.total().text();
+}
+
 // A batch that is held keeps its place in the ledger; others that would need it are counted as lost.
 TEST(Ledger, steps_behind_a_batch_that_is_held_are_counted_as_lost) {
   const std::vector<std::uint64_t> data(200);
@@ -215,10 +327,10 @@ TEST(Ledger, of_two_losses_the_greater_one_is_what_bounds) {
   of.elapsed = 1000ms;
   of.compute.busy = 20ms;
   of.compute.waited_for_input = 60ms;
-  of.reduce = 900ms;
+  of.reduce.busy = 900ms;
   EXPECT_EQ(of.bound_by(), bound::ranks) << of.text();
   of.compute.waited_for_input = 600ms;
-  of.reduce = 300ms;
+  of.reduce.busy = 300ms;
   of.read.busy = 900ms;
   EXPECT_EQ(of.bound_by(), bound::reading) << of.text();
 }
@@ -249,8 +361,8 @@ TEST(Ledger, says_which_rank_made_the_others_wait) {
     }
     ranks[one.rank()] = of.total();
   });
-  EXPECT_GE(ranks[0].reduce, 5 * late);  // ten times, but for what lies between the flag and the call
-  EXPECT_LT(ranks[1].reduce, ranks[0].reduce);
+  EXPECT_GE(ranks[0].reduce.busy, 5 * late);  // ten times, but for what lies between the flag and the call
+  EXPECT_LT(ranks[1].reduce.busy, ranks[0].reduce.busy);
   EXPECT_EQ(ranks[0].bound_by(), bound::ranks) << ranks[0].text();
   const std::string told = penstock::compare_ranks(ranks);
   EXPECT_TRUE(told.starts_with("rank 1 made others wait, for up to ")) << told;

@@ -1,14 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // Readers that serve several replicas, and what their user met when they were built by hand.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <ranges>
 #include <set>
+#include <string>
+#include <vector>
+
+#include <penstock/schedule/describe_replicas.hpp>
 
 #include "scene.hpp"
+
+namespace {
+std::atomic<int> pretended_cpus{0};  // that there seem to be, and no others; 0: those that there are
+}
+/// In place of the C library's.
+extern "C" int sched_getaffinity(pid_t thread, std::size_t size, cpu_set_t* to) noexcept {
+  CPU_ZERO_S(size, to);
+  if (pretended_cpus == 0) return syscall(SYS_sched_getaffinity, thread, size, to) < 0 ? -1 : 0;
+  for (int cpu = 0; cpu < pretended_cpus; ++cpu) CPU_SET(cpu, to);
+  return 0;
+}
 
 namespace {
 
@@ -242,6 +260,61 @@ TEST(by_hand, a_first_batch_held_back_by_a_latch) {
     EXPECT_EQ(seen[0], (std::vector<std::uint64_t>{0, 2, 4, 6, 8, 10, 12, 14}));
     EXPECT_EQ(seen[1], (std::vector<std::uint64_t>{1, 3, 5, 7, 9, 11, 13, 15}));
   }
+}
+
+// What each rank's feed may have of readers, where their number is automatic.
+std::vector<std::uint32_t> most_readers(int ranks, const std::function<penstock::read_options(std::uint64_t)>& how) {
+  const dataset data = count_to(61);
+  std::vector<std::uint32_t> most(static_cast<std::size_t>(ranks));
+  std::vector<std::string> table(most.size());
+  penstock::replicas(ranks, [&](rank& one) {
+    const auto work = data | penstock::partition({.world = one}) | penstock::read(how(one.rank())) |
+                      penstock::batch({.global = 16}) | penstock::transfer(one.device());
+    table[one.rank()] = penstock::describe(one, work);
+    auto feed = one.start(work);
+    most[one.rank()] = feed.tuning().most_readers;
+    for (auto& batch : feed.epoch(0)) one.all_reduce(batch);
+  });
+  for (std::size_t one = 0; one < most.size(); ++one)
+    if (const std::uint32_t readers = most[one]; readers > 1 && how(one).readers == penstock::automatic) {
+      EXPECT_NE(table[0].find(" to " + std::to_string(readers) + ") reader threads"), std::string::npos) << table[0];
+    }
+  return most;
+}
+
+TEST(automatic_readers, of_replicas_share_the_cpus) {
+  using found = std::vector<std::uint32_t>;
+  const hang_limit limit;
+  const auto automatic = [](std::uint64_t) { return penstock::read_options{.readers = penstock::automatic}; };
+  pretended_cpus = 8;
+  EXPECT_EQ(most_readers(1, automatic), (found{8}));
+  EXPECT_EQ(most_readers(2, automatic), (found{4, 4}));
+  EXPECT_EQ(most_readers(3, automatic), (found{3, 3, 2}));
+  EXPECT_EQ(most_readers(9, automatic), (found{1, 1, 1, 1, 1, 1, 1, 1, 1}));
+  // Where each has CPUs of its own they are all its own, and in part where they are in part.
+  const auto placed = [](std::vector<penstock::cpu_set> cpus) {
+    return [=](std::uint64_t rank) {
+      return penstock::read_options{.readers = penstock::automatic, .cpus = cpus[static_cast<std::size_t>(rank)]};
+    };
+  };
+  EXPECT_EQ(most_readers(2, placed({{0, 1, 2, 3, 4}, {5, 6, 7}})), (found{5, 3}));
+  EXPECT_EQ(most_readers(2, placed({{0, 1, 2, 3}, {2, 3, 4}})), (found{3, 2}));
+  // Readers that were counted by the user, or that another is to come beside.
+  EXPECT_EQ(most_readers(2,
+                         [](std::uint64_t rank) {
+                           return penstock::read_options{.readers = rank == 0 ? penstock::automatic : 5};
+                         })[0],
+            8U);
+  EXPECT_EQ(most_readers(5,
+                         [](std::uint64_t) {
+                           return penstock::read_options{.readers = penstock::automatic,
+                                                         .late = penstock::late_reads::reread};
+                         }),
+            (found{2, 2, 2, 2, 2}));
+  pretended_cpus = 1;
+  EXPECT_EQ(most_readers(1, automatic), (found{2}));  // as reading also waits
+  EXPECT_EQ(most_readers(2, automatic), (found{1, 1}));
+  pretended_cpus = 0;
 }
 
 }  // namespace

@@ -300,4 +300,23 @@ TEST(automatic_depth, that_was_chosen_is_read_ahead) {
   EXPECT_EQ(data.of->done, (steps + depth) * batch_size);
 }
 
+TEST(automatic_depth, is_not_chosen_by_what_passes_between_epochs) {
+  const std::vector<float> few(4 * batch_size);
+  const auto settles_in = [&](std::chrono::nanoseconds between) {
+    const auto clock = std::make_shared<penstock::manual_clock>();
+    const penstock::modelled_device device({.clock = clock});
+    auto feed = (few | penstock::partition() | penstock::read() | penstock::batch(batch_size) |
+                 penstock::transfer(device, {.depth = automatic}))
+                    .start();
+    for (std::uint64_t epoch = 0; epoch < 20; ++epoch, clock->advance(between))
+      for (auto& batch : feed.epoch(epoch)) {
+        EXPECT_EQ(batch.size(), std::size_t{batch_size});
+        clock->advance(100us);
+      }
+    EXPECT_TRUE(feed.tuning().settled);
+    return feed.tuning().steps;
+  };
+  EXPECT_EQ(settles_in(3s), settles_in(0s));
+}
+
 }  // namespace

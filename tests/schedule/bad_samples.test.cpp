@@ -256,6 +256,23 @@ TEST(bad_samples, a_share_of_an_epochs_samples_is_a_limit_too) {
   for (const double wrong : {-0.1, 1.5, std::numeric_limits<double>::quiet_NaN()})
     EXPECT_THROW(feed_with(1, {.most_bad_share = wrong}), std::invalid_argument);
 }
+TEST(bad_samples, a_quota_of_what_is_not_allowed_is_refused) {
+  const auto refused = [](const penstock::read_options& options) {
+    try {
+      penstock::read(options).validate();
+    } catch (const std::invalid_argument& caught) {
+      return std::string(caught.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refused({.most_bad = 3}),
+            "penstock: read: most_bad is 3, wanted none, as bad is fail: the first sample that cannot be read ends the "
+            "run");
+  EXPECT_EQ(refused({.most_bad_share = 0.5}),
+            "penstock: read: most_bad_share is 0.500000, wanted none, as bad is fail: the first sample that cannot be "
+            "read ends the run");
+  EXPECT_EQ(refused({.bad = bad_samples::substitute, .most_bad = 0}), "accepted");
+}
 // A share may be more than the 100 that hold where nothing is said, and 29 % of 100 are 29.
 TEST(bad_samples, a_share_stands_in_for_the_usual_count_and_is_of_this_replicas_samples) {
   std::set<std::uint64_t> bad;

@@ -459,6 +459,13 @@ TEST(reread, what_cannot_be_read_twice_is_refused) {
   options.late_floor = -1ns;
   EXPECT_TRUE(says(refused(data, options), "late_floor is -1 ns, wanted 0 or more"));
   EXPECT_TRUE(says(refused(serial_numbers{{23}}, rereading(2)), "the dataset is serial"));
+  // What is only of reads that are issued again.
+  EXPECT_EQ(
+      refused(data, {.readers = 2, .late_factor = 8}),
+      "penstock: read: late_factor is 8.000000, wanted none, as late is late_reads::wait: no read is issued again");
+  EXPECT_EQ(
+      refused(data, {.readers = 2, .late_floor = 1ms}),
+      "penstock: read: late_floor is 1000000 ns, wanted none, as late is late_reads::wait: no read is issued again");
 }
 
 // Times are made up.
@@ -546,7 +553,7 @@ TEST(row_claims, whoever_has_joined_is_one_more_until_somebody_has_lost) {
 }
 
 /// Samples of nothing; `during` is called once, within a read.
-struct nothing_source final : penstock::detail::source<numbers_schema> {
+struct nothing_source : penstock::detail::source<numbers_schema> {
   std::function<void()> during;
   std::unique_ptr<penstock::detail::reader_state> open() override {
     return std::make_unique<penstock::detail::reader_state>();
@@ -602,6 +609,108 @@ TEST(reread, what_was_begun_before_a_restart_is_forgotten) {
   EXPECT_EQ(engine.rereads().issued, 1U);
 }
 
+/// Steps of `rows` samples, each read by one of two readers.
+template <class Device = penstock::cpu_device>
+struct small_engine {
+  using type = penstock::detail::engine<numbers_schema, Device>;
+  small_engine(std::shared_ptr<nothing_source> from, std::uint64_t rows, const penstock::detail::late_limits& limits,
+               const Device& device = {}, std::uint32_t depth = 1)
+      : of(std::make_shared<penstock::channel<numbers_schema, Device>>(
+               device, penstock::batch_layout<numbers_schema>(numbers{4}.schema(), static_cast<std::size_t>(rows)),
+               penstock::ring_shape{
+                   .host = depth, .device = penstock::separate_device<Device> ? depth : 0, .readers = 2},
+               std::nullopt, nullptr),
+           std::move(from), penstock::detail::epoch_map({.positions = rows, .batch = rows}, {}), false) {
+    of.read_again(limits);
+    for (std::uint32_t reader : {0U, 1U}) of.prepare(reader);
+    of.begin(0, 0);
+    of.to().turns.open(std::uint64_t{1} << 38);
+  }
+  type of;
+};
+
+TEST(reread, what_is_usual_is_one_sample_not_all_of_the_range_before_it) {
+  constexpr std::uint64_t rows = 64;
+  const auto from = std::make_shared<nothing_source>();
+  small_engine engine(from, rows, {.factor = 2, .floor = 0ns});
+  ASSERT_EQ(engine.of.try_take(0), penstock::take_result::taken);
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t read = 0;
+  bool found = false;
+  std::function<void()> one = [&] {
+    const auto now = std::chrono::steady_clock::now();
+    const bool last = ++read == rows;
+    const auto end = now + (last ? (now - begin) / 4 : 200us);
+    do {
+      if (last) found = engine.of.try_take(1) == penstock::take_result::taken;
+    } while (!found && std::chrono::steady_clock::now() < end);
+    if (!last) from->during = one;
+  };
+  from->during = one;
+  engine.of.work(0);
+  EXPECT_EQ(read, rows);
+  EXPECT_TRUE(found);  // as long as some 16 samples take, it took no longer
+  if (found) engine.of.work(1);
+}
+
+TEST(reread, a_reader_that_could_not_begin_helps_nobody) {
+  struct second_fails final : nothing_source {
+    int opened = 0;
+    std::unique_ptr<penstock::detail::reader_state> open() override {
+      if (++opened == 2) throw std::runtime_error("too many files are open");
+      return nothing_source::open();
+    }
+  };
+  const auto from = std::make_shared<second_fails>();
+  small_engine engine(from, 1, {.factor = 2, .floor = 0ns});
+  ASSERT_EQ(engine.of.try_take(0), penstock::take_result::taken);
+  from->during = [&] {
+    const auto end = std::chrono::steady_clock::now() + 100us;  // late from the first moment on
+    while (std::chrono::steady_clock::now() < end) {
+      EXPECT_EQ(engine.of.try_take(1), penstock::take_result::none);
+      EXPECT_EQ(engine.of.try_help(1), penstock::take_result::none);
+    }
+  };
+  engine.of.work(0);
+  EXPECT_EQ(engine.of.rereads().issued, 0U);
+  auto batch = engine.of.to().receive();
+  EXPECT_EQ(batch.size(), 1U);
+}
+
+/// Time that stands still; after 10 s of a wait, as whoever waits is to do something else now and then, it passes.
+struct standing_clock final : penstock::manual_clock {
+  void sleep_until(time_point target, time_point limit) override {
+    const auto now = std::chrono::steady_clock::now();
+    if (begun == time_point{}) begun = now;
+    if (now - begun > 10s) return advance_to(target);
+    manual_clock::sleep_until(target, std::min(limit, now + 1ms));
+  }
+  time_point begun{};
+};
+
+TEST(reread, a_reader_that_waits_for_a_copy_looks_for_late_reads_meanwhile) {
+  const auto clock = std::make_shared<standing_clock>();
+  const auto from = std::make_shared<nothing_source>();
+  small_engine engine(from, 1, {.factor = 2, .floor = 4ms},
+                      penstock::modelled_device({.copy_time = 1ms, .clock = clock}), 2);
+  ASSERT_EQ(engine.of.try_take(0), penstock::take_result::taken);
+  engine.of.work(0);  // and its copy has begun
+  ASSERT_EQ(engine.of.try_take(0), penstock::take_result::taken);
+  bool waited = false;
+  from->during = [&] {
+    while (engine.of.try_take(1) != penstock::take_result::taken) {
+      waited = true;
+      engine.of.await_fence(1);
+    }
+  };
+  engine.of.work(0);
+  EXPECT_TRUE(waited);
+  EXPECT_EQ(clock->elapsed(), 0ns) << "it waited for the copy";
+  EXPECT_EQ(engine.of.rereads().issued, 1U);
+  engine.of.work(1);
+  clock->advance(1s);
+}
+
 /// As far ahead of its consumer as it was given work for; notes whom the one reader works for.
 struct replica_at final : penstock::detail::reader_client {
   struct course {
@@ -648,6 +757,78 @@ TEST(reader_pool, readers_help_the_replica_that_is_furthest_behind_and_has_work)
     EXPECT_NE(one, full.get());
     EXPECT_EQ(at, least);
     ++at;
+  }
+}
+
+TEST(reader_pool, has_one_reader_at_work_at_the_least_and_no_more_than_it_has) {
+  for (const std::uint32_t active : {0U, 1U, 2U, 3U, ~0U}) {
+    replica_at::course course;
+    course.all = 50;
+    course.open = true;
+    const auto pool = penstock::reader_pool::make(2);
+    pool->set_active(active);
+    EXPECT_EQ(pool->active(), std::clamp(active, 1U, 2U));
+    pool->set_active(std::min(active, 1U));  // the client is one reader's
+    pool->add(std::make_shared<replica_at>(course, 0, 50));
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (!course.done.try_wait() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    EXPECT_TRUE(course.done.try_wait()) << active;
+  }
+}
+
+/// Has work for reader 0 once, when `open`, and counts how often the other one looks.
+struct one_at_work final : penstock::detail::reader_client {
+  void prepare(std::uint32_t) noexcept override {}
+  penstock::take_result try_take(std::uint32_t reader) noexcept override {
+    if (reader == 1) ++looks;
+    if (reader != 0 || !open.exchange(false)) return penstock::take_result::none;
+    others_sleep = sleeps();  // and nothing else calls it
+    return penstock::take_result::taken;
+  }
+  penstock::take_result try_help(std::uint32_t reader) noexcept override {
+    if (reader == 1) ++looks;
+    return penstock::take_result::none;
+  }
+  void work(std::uint32_t) noexcept override {
+    const auto before = looks.load();
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (looks < before + 3 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    looked = looks >= before + 3;
+    done.count_down();
+  }
+  void await_fence(std::uint32_t) noexcept override {}
+  std::uint64_t ahead() const noexcept override { return 0; }
+  std::chrono::steady_clock::duration look_every() const noexcept override { return 1ms; }
+  /// Nobody has looked for 20 times as long as one may sleep who looks now and then.
+  bool sleeps() const {
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    auto seen = looks.load();
+    for (auto since = std::chrono::steady_clock::now(), now = since; now < end;
+         now = std::chrono::steady_clock::now()) {
+      if (now - since > 20ms) return true;
+      if (const auto more = looks.load(); more != seen) seen = more, since = now;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+  std::atomic<std::uint64_t> looks{0};
+  std::atomic<bool> open{false}, others_sleep{false}, looked{false};
+  std::latch done{1};
+};
+
+TEST(reader_pool, looks_for_late_reads_only_while_there_are_reads) {
+  for (const std::uint32_t active : {2U, 1U}) {  // the other one waits for work, or rests
+    const auto client = std::make_shared<one_at_work>();
+    const auto pool = penstock::reader_pool::make(2);
+    pool->set_active(active);
+    pool->add(client);
+    EXPECT_TRUE(client->sleeps()) << "it wakes with nothing to look for";
+    client->open = true;
+    pool->waiting()->notify();
+    client->done.wait();
+    EXPECT_TRUE(client->others_sleep);
+    EXPECT_TRUE(client->looked) << "a read that may become late wakes nobody";
+    EXPECT_TRUE(client->sleeps());
   }
 }
 

@@ -426,7 +426,7 @@ class player {
     const std::uint64_t readers = random.below(std::uint64_t{7});
     to.readers = readers < 5 ? static_cast<int>(readers) : automatic;
     to.bad = s_.bad;
-    to.most_bad = ~std::uint64_t{0};
+    if (s_.bad != bad_samples::fail) to.most_bad = ~std::uint64_t{0};
     to.quarantine = penstock::quarantine(s_.list);
     if (random.below(5) == 0) {
       to.readers = 1;

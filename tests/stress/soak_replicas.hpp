@@ -201,7 +201,7 @@ class replicated {
     of.stuck.at = random_.below(of.stuck.every);
     of.stuck.longer = random_.below(std::uint64_t{3});
     to.bad = bad_;
-    to.most_bad = ~std::uint64_t{0};
+    if (bad_ != penstock::bad_samples::fail) to.most_bad = ~std::uint64_t{0};
     if (shared) {
       to.shared = pool_;
       return to;

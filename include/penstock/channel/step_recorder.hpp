@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -129,6 +130,7 @@ class step_recorder {
     here.ended.store(false, std::memory_order_relaxed);
     here.failed = false;
     here.reduce = time{0};
+    here.reduce_count = 0;
     if constexpr (tells) {
       if (here.timed) device_.record(of(step).events.compute_begin, work_);
     }
@@ -140,7 +142,11 @@ class step_recorder {
   /// Of the step received last.
   void reduces(bool begins) noexcept {
     open_step& here = open_[last_open_ & mask_];
-    if (last_is_open_ && open_count_ != 0 && here.used) here.reduce += begins ? -now() : now();
+    if (!last_is_open_ || open_count_ == 0 || !here.used) return;
+    const time at = now();
+    here.reduce += begins ? -at : at;
+    if (begins && here.reduce_count != here.reduces.size()) here.reduces[here.reduce_count++].begin = at;
+    if (here.reduce_count != 0) here.reduces[here.reduce_count - 1].end = at;
   }
   /// By whoever lets go. `in_order`: nothing went wrong with the events that order what comes after.
   void let_go(std::uint64_t step, bool in_order = true) noexcept {
@@ -212,6 +218,8 @@ class step_recorder {
     time filled{0};
     time_span asked;
     time reduce{0};
+    std::array<time_span, 32> reduces{};
+    std::uint32_t reduce_count = 0;
     time let_go{0};
   };
 
@@ -241,6 +249,7 @@ class step_recorder {
     out.asked = here.asked;
     out.compute = {here.asked.end, here.let_go};
     out.reduce = here.reduce;
+    out.reduces = std::span<const time_span>(here.reduces).first(here.reduce_count);
     out.readers = readers_;
     out.lost = lost_;
     if constexpr (tells) {

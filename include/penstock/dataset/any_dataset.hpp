@@ -30,6 +30,7 @@ class any_dataset {
     virtual std::uint64_t size() const = 0;
     virtual Schema schema() const = 0;
     virtual provenance where(std::uint64_t index) const = 0;
+    virtual bool reads_in_turn() const = 0;
     virtual std::unique_ptr<erased_reader> open() const = 0;
   };
 
@@ -44,6 +45,7 @@ class any_dataset {
   Schema schema() const { return of_->schema(); }
   /// Empty, where the dataset does not know.
   provenance where(std::uint64_t index) const { return of_->where(index); }
+  bool reads_in_turn() const { return of_->reads_in_turn(); }
 
   /// One reader's own access.
   class reader {
@@ -97,6 +99,7 @@ class any_dataset {
       else
         return {};
     }
+    bool reads_in_turn() const override { return detail::reads_in_turn(source); }
     std::unique_ptr<erased_reader> open() const override {
       if constexpr (detail::opens<D>)
         return std::make_unique<own_reader<D, std::remove_cvref_t<decltype(source.open())>>>(source);

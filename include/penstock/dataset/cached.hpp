@@ -111,6 +111,8 @@ class sample_cache {
 
   sample_cache(std::shared_ptr<D> from, const cached_options& options)
       : from_(std::move(from)), memory_(options.memory) {
+    if (options.directory.empty() && !options.version.empty())
+      reject_option("cached", "version", '"' + options.version + '"', "none, as no directory is given");
     const schema_type schema = from_->schema();
     std::apply([&](const auto&... fields) { ((bytes_ += bytes_of(fields)), ...); }, schema.fields);
     keeps_ = options.memory >= bytes_ + overhead;
@@ -261,6 +263,7 @@ class cached_dataset {
   {
     return cache_->source().where(index);
   }
+  bool reads_in_turn() const { return detail::reads_in_turn(cache_->source()); }
   /// Of a dataset that is read by itself; others are read by what `open` gives.
   void read(std::uint64_t index, const sample_view<schema_type>& to) const
     requires(!detail::opens<D>)

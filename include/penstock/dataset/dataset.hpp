@@ -99,6 +99,16 @@ template <class D>
 concept opens = requires(const D& dataset) { dataset.open(); };
 template <class D>
 concept says_serial = requires { requires D::serial; };
+/// Whether a read waits for another's that is under way: the dataset is serial, or made of one that is.
+template <class D>
+constexpr bool reads_in_turn([[maybe_unused]] const D& dataset) {
+  if constexpr (says_serial<D>)
+    return true;
+  else if constexpr (requires { static_cast<bool>(dataset.reads_in_turn()); })
+    return dataset.reads_in_turn();
+  else
+    return false;
+}
 template <class D>
 concept prefetches = requires(D& dataset, std::uint64_t index) { dataset.prefetch(index); };
 
@@ -143,7 +153,8 @@ inline void prefetch_lines(const void* first, std::size_t size) noexcept {
 /// Optional: `read_range(indices, to)` reads a whole range where that is faster, row i of the batch views being sample
 /// indices[i]; `prefetch(index)` hints at a sample that will soon be read; `where(index) const` gives a `provenance`
 /// with the path of the sample's file, for messages about a read that failed or does not end. It is called from any
-/// thread, while samples are read, and opens nothing.
+/// thread, while samples are read, and opens nothing; `reads_in_turn() const` is true of a dataset made of another that
+/// is serial, where reads wait for each other.
 template <class D>
 concept dataset = detail::describes_samples<D> && std::is_object_v<D> &&
                   (detail::opens_readers<D> || (detail::says_serial<D> && detail::reads<D, detail::schema_of<D>>) ||

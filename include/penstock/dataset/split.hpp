@@ -89,6 +89,7 @@ class subset {
   {
     return whole_->where(origin(index));
   }
+  bool reads_in_turn() const { return detail::reads_in_turn(*whole_); }
   void prefetch(std::uint64_t index) const
     requires detail::prefetches<const Dataset>
   {

@@ -52,7 +52,7 @@ class ledger {
 
  private:
   using time = std::chrono::nanoseconds;
-  enum kind : std::size_t { reads, copies, computes, kinds };
+  enum kind : std::size_t { reads, batches, copies, computes, reduces, kinds };
   struct account {
     ledger_values values{};
     detail::overlap_meter<kinds> meter{};
@@ -75,8 +75,10 @@ class ledger {
       to.hidden = of.meter.hidden(from);
     };
     take(of.values.read, reads);
+    take(of.values.batch, batches);
     take(of.values.transfer, copies);
     take(of.values.compute, computes);
+    take(of.values.reduce, reduces);
   }
   template <class Do>
   void each(Do&& change) {
@@ -96,6 +98,23 @@ class ledger {
         to.read.waited_for_room += room;
       });
     }
+    const time together = putting_together(one).length();
+    each([&](ledger_values& to) { to.batch.busy += together; });
+  }
+  static time_span putting_together(const step_record& one) noexcept {
+    time_span out{one.filled, one.filled};
+    if (one.reads.empty()) return out;
+    out.begin = none;
+    for (const read_span& part : one.reads) out.begin = std::max(out.begin, part.when.end);
+    out.begin = std::min(out.begin, out.end);
+    return out;
+  }
+  // Of the reduces, what lies within the computing; where some are taken as one they are no more than they took.
+  static time within(const step_record& one) noexcept {
+    time sum{0};
+    for (const time_span& part : one.reduces)
+      sum += std::max(std::min(part.end, one.compute.end) - std::max(part.begin, one.compute.begin), time{0});
+    return std::min(sum, one.reduce);
   }
   void copying(const step_record& one) {
     if (!one.copied) return;
@@ -116,6 +135,7 @@ class ledger {
     const time there = one.copied ? one.copy.end : std::max(one.filled, from);
     const time input = std::clamp(there - from, time{0}, gap);
     computed_ = one.compute.end;
+    const time reduced = within(one);
     each([&](ledger_values& to) {
       to.elapsed += one.compute.end - from;
       if (first) {
@@ -124,8 +144,8 @@ class ledger {
         to.compute.waited_for_input += input;
         to.loop += gap - input;
       }
-      to.compute.busy += one.compute.length() - one.reduce;
-      to.reduce += one.reduce;
+      to.compute.busy += one.compute.length() - reduced;
+      to.reduce.busy += one.reduce;
       to.steps += 1;
       to.samples += one.samples;
       to.bytes += one.bytes;
@@ -141,7 +161,14 @@ class ledger {
       until = std::min(until, part.when.begin);
     }
     if (one.copied) of.meter.add(copies, one.copy);
-    of.meter.add(computes, one.compute);
+    of.meter.add(batches, putting_together(one));
+    time_span rest = one.compute;
+    for (const time_span& part : one.reduces) {
+      of.meter.add(reduces, part);
+      of.meter.add(computes, {rest.begin, std::min(part.begin, rest.end)});
+      rest.begin = std::max(rest.begin, part.end);
+    }
+    of.meter.add(computes, rest);
     of.meter.settle(until);
   }
 

@@ -46,8 +46,11 @@ struct ledger_values {
       0};  ///< in the loop: from asking for the first batch to the end of the last one's work
   std::chrono::nanoseconds start_up{0};  ///< the part in which the very first batch was waited for
   stage_account read{}, transfer{}, compute{};
-  std::chrono::nanoseconds reduce{0};  ///< the host's time in `all_reduce`, which is no part of `compute.busy`
-  std::chrono::nanoseconds loop{0};    ///< the batch was ready, but nothing computed
+  /// From when all samples of a batch are there until it is complete: gaps are closed, and it is padded. What is
+  /// written in place, converted or collated sample by sample is reading.
+  stage_account batch{};
+  stage_account reduce{};            ///< the host's time in `all_reduce` and `ready`, which is no part of `compute`
+  std::chrono::nanoseconds loop{0};  ///< the batch was ready, but nothing computed
 
   double share(std::chrono::nanoseconds part) const noexcept {
     const auto whole = running();
@@ -74,8 +77,8 @@ struct ledger_values {
     if (steps == 0 || running().count() <= 0) return bound::nothing;
     const double waited = share(compute.waited_for_input);
     // The greater loss is the one to look at.
-    const bool little_waited = waited < little || reduce > compute.waited_for_input;
-    if (little_waited && share(reduce) > 3 * little && reduce > loop) return bound::ranks;
+    const bool little_waited = waited < little || reduce.busy > compute.waited_for_input;
+    if (little_waited && share(reduce.busy) > 3 * little && reduce.busy > loop) return bound::ranks;
     if (waited < little) return share(loop) > 2 * little ? bound::loop : bound::compute;
     const bool by_read = read_share() >= transfer_share();
     if (const double busiest = by_read ? read_share() : transfer_share(); busiest < 0.75) {
@@ -160,7 +163,7 @@ inline std::string ledger_values::verdict() const {
       break;
     case bound::ranks:
       out = "the all-reduce bounds: it took ";
-      append_percent(out, share(reduce));
+      append_percent(out, share(reduce.busy));
       out += " of the time; compare_ranks tells whether a rank made the others wait";
       break;
     case bound::loop:
@@ -202,13 +205,10 @@ inline std::string ledger_values::text() const {
     out += '\n';
   };
   row("read", read, read_share(), static_cast<double>(readers));
+  if (share(batch.busy) >= 0.001) row("batch", batch, share(batch.busy), 1);
   if (transfer.busy.count() != 0) row("transfer", transfer, transfer_share(), 1);
   row("compute", compute, compute_share(), 1);
-  if (reduce.count() != 0) {
-    out += "  reduce   ";
-    append_percent(out, share(reduce));
-    out += " on the host\n";
-  }
+  if (reduce.busy.count() != 0) row("reduce", reduce, share(reduce.busy), 1);
   return out;
 }
 
@@ -217,7 +217,7 @@ inline std::string ledger_values::text() const {
 /// gathered.
 inline std::string compare_ranks(std::span<const ledger_values> ranks) {
   if (ranks.size() < 2) return "there is one rank";
-  const auto waited = [](const ledger_values& of) { return of.share(of.reduce); };
+  const auto waited = [](const ledger_values& of) { return of.share(of.reduce.busy); };
   std::size_t slowest = 0;
   double most = 0;
   for (std::size_t i = 0; i < ranks.size(); ++i) {

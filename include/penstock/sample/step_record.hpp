@@ -41,11 +41,13 @@ struct step_record {
   time_span copy{};                    ///< to the device
   time_span asked{};                   ///< from the consumer's asking for the batch to its getting it
   time_span compute{};
-  /// The part of `compute` that the host spent in `all_reduce`: with threads and MPI the exchange, and waiting for the
-  /// other ranks; with NCCL, which goes on behind the host, what it takes to enqueue it.
+  /// What the host spent in `all_reduce` and `ready`: with threads and MPI the exchange, and waiting for the other
+  /// ranks, which is part of `compute`; with NCCL, which goes on behind the host, what it takes to enqueue it, which
+  /// may come before.
   std::chrono::nanoseconds reduce{0};
-  std::uint32_t readers = 1;  ///< that there are
-  std::uint64_t lost = 0;     ///< steps so far whose times could not be kept, as a batch was held for too long
+  std::span<const time_span> reduces{};  ///< when that was; of more than 32 those that follow are taken as one
+  std::uint32_t readers = 1;             ///< that there are
+  std::uint64_t lost = 0;  ///< steps so far whose times could not be kept, as a batch was held for too long
 };
 
 /// A stage begins or ends its work on a step: for observers with a hook `on_stage`, called by the thread that does it,

@@ -47,19 +47,16 @@ struct rank_place {
 };
 
 template <class Device>
-rank_place place_of(const Device& device, const read_options& options) {
+rank_place place_of(const Device& device, const read_options& options, reader_limit limit) {
   rank_place result;
+  result.text[rank_place::host] = host_name();
 #if defined(__unix__)
-  char host[256] = {};
-  result.text[rank_place::host] = gethostname(host, sizeof(host) - 1) == 0 ? host : "unknown";
   result.text[rank_place::process] = std::to_string(getpid());
-#else
-  result.text[rank_place::host] = "unknown";
 #endif
   result.text[rank_place::device] = device.describe();
   result.text[rank_place::pci] = "-";
   if constexpr (requires { device.pci_bus_id(); }) result.text[rank_place::pci] = device.pci_bus_id();
-  result.text[rank_place::readers] = describe_readers(options, true);
+  result.text[rank_place::readers] = describe_readers(options, true, limit);
   return result;
 }
 
@@ -130,8 +127,9 @@ std::string describe(replica<Communicator>& one, const pipeline<Dataset, Stages.
       },
       work.stages());
   const auto& device = one.device();
+  const detail::reader_limit limit = one.readers_of(work);
   std::vector<place> places;
-  for (const std::string& text : one.gather(detail::place_of(device, options).packed()))
+  for (const std::string& text : one.gather(detail::place_of(device, options, limit).packed()))
     places.push_back(place::unpacked(text));
   const auto links = one.gather(detail::describe_links(one.rank(), one.size(), [&](std::uint64_t other) {
     return detail::link_between(device, places[one.rank()], places[other]);

@@ -145,7 +145,10 @@ class engine final : public reader_client {
   }
   std::uint32_t stuck() const noexcept override { return claims_ ? claims_->surplus() : 0; }
   void await_fence(std::uint32_t reader) noexcept override {
-    to_->await_fence(readers_[reader].held.slot, [this] { return to_->turns.interrupted(); });
+    // Of late rows nothing tells: they are looked for between.
+    to_->await_fence(
+        readers_[reader].held.slot, [this] { return to_->turns.interrupted(); },
+        claims_ ? std::chrono::steady_clock::now() + claims_->look_every() : no_deadline);
   }
 
   template <class Interrupt>

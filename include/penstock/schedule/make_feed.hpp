@@ -13,6 +13,7 @@
 
 #include <penstock/sample/fault_list.hpp>
 #include <penstock/sample/fingerprint.hpp>
+#include <penstock/schedule/cpu_share.hpp>
 #include <penstock/schedule/dataset_source.hpp>
 #include <penstock/schedule/feed.hpp>
 #include <penstock/schedule/stream_source.hpp>
@@ -93,8 +94,8 @@ struct feed_maker {
   using device_type = decltype(Transfer::device);
   using feed_type = feed<schema_type, device_type>;
 
-  static feed_type make(std::shared_ptr<Dataset> dataset, const Partition& partition, const Read& read,
-                        const Batch& batch, const Transfer& transfer) {
+  static feed_type make(std::shared_ptr<Dataset> dataset, reader_limit limit, const Partition& partition,
+                        const Read& read, const Batch& batch, const Transfer& transfer) {
     partition.validate();
     read.validate();
     const cpu_set cpus = placed_on("read", read.options.cpus);
@@ -128,9 +129,10 @@ struct feed_maker {
     } else {
       if (!Partition::plan_is_given && partition.options.shuffle.is_window())
         reject_option("partition", "shuffle", "window", "shuffle::full, blocks(n) or none: a window is for streams");
-      if (says_serial<Dataset> && read.options.late == late_reads::reread)
+      if (read.options.late == late_reads::reread && reads_in_turn(*dataset))
         reject_option("read", "late", "late_reads::reread",
-                      "late_reads::wait, as the dataset is serial: a second read waits for the first");
+                      "late_reads::wait, as the dataset is serial, or made of one that is: a second read waits for the "
+                      "first");
       listed = list_of(*dataset, read.options.quarantine, where);
       from = share<source_type>(dataset, partition.plan_for(dataset->size()), partition.options.seed, read.transform,
                                 batch.collate, read.options.bad, listed);
@@ -150,7 +152,8 @@ struct feed_maker {
     std::shared_ptr<reader_pool> pool = read.options.shared;
     const bool own_pool = !pool && read.options.readers != 0;
     const bool automatic_readers = read.options.readers == automatic;
-    const auto readers = automatic_readers ? read.most_readers(cpus) : static_cast<std::uint32_t>(read.options.readers);
+    const std::uint32_t most_readers = limit.most != 0 ? limit.most : read.most_readers(cpus);
+    const auto readers = automatic_readers ? most_readers : static_cast<std::uint32_t>(read.options.readers);
     batch_layout<schema_type> layout(std::move(schema), capacity);
     ring_shape shape;
     shape.readers = own_pool ? readers : pool ? pool->size() : 1;
@@ -191,8 +194,7 @@ struct feed_maker {
     const std::uint64_t fingerprint = from->fingerprint();
     auto shared = share<engine_type>(std::move(to), std::move(from), epoch_map(steps, where),
                                      batch.options.last == last_batch::pad);
-    if (read.options.late == late_reads::reread)
-      shared->read_again({read.options.late_factor, read.options.late_floor});
+    if (read.options.late == late_reads::reread) shared->read_again({read.late_factor(), read.late_floor()});
     limits.timeout = read.timeout();
     limits.first_timeout = read.first_timeout();
     limits.warn_after = read.warn_after();

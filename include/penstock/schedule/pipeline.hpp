@@ -80,12 +80,14 @@ class pipeline {
 
   /// A feed of its own: validates all options, allocates everything, starts the readers. Throws `std::invalid_argument`
   /// for a bad option before any thread starts.
-  auto start() const {
+  auto start() const { return start(detail::reader_limit{}); }
+  /// The same, for ranks that have CPUs in common.
+  auto start([[maybe_unused]] detail::reader_limit limit) const {
     static_assert(feeds,
                   "penstock: start() needs a pipeline that ends in transfer(device), this one gives no batches yet");
     if constexpr (feeds) {
       return [&]<std::size_t... I>(std::index_sequence<I...>) {
-        return detail::feed_maker_of<Dataset, Stages...>::make(data_, std::get<I>(stages_)...);
+        return detail::feed_maker_of<Dataset, Stages...>::make(data_, limit, std::get<I>(stages_)...);
       }(std::make_index_sequence<4>{});
     } else {
       return detail::rejected{};

@@ -30,7 +30,8 @@ class reader_client {
   virtual take_result try_take(std::uint32_t reader) noexcept = 0;
   /// Fills the range that was taken.
   virtual void work(std::uint32_t reader) noexcept = 0;
-  /// Waits for the fence that `try_take` met, where the reader serves nobody else.
+  /// Waits for the fence that `try_take` met, where the reader serves nobody else; for `look_every` at the most where
+  /// that is not 0.
   virtual void await_fence(std::uint32_t reader) noexcept = 0;
   /// How far ahead of its first step the next ticket is: readers help the feed that is least ahead.
   virtual std::uint64_t ahead() const noexcept = 0;
@@ -93,14 +94,16 @@ class reader_pool {
   void remove(const detail::reader_client* client) {
     change([&](client_list& clients) { std::erase_if(clients, [&](const auto& one) { return one.get() == client; }); });
   }
-  /// So many, the first ones, take work; the others sleep, and come where those are stuck. All do until this is called;
-  /// by one thread.
+  /// So many, the first ones, take work; the others sleep, and come where those are stuck. One at the least, as none
+  /// would leave the feed without batches, and all until this is called; by one thread.
   void set_active(std::uint32_t readers) noexcept {
+    readers = readers < 1 ? 1 : readers > size_ ? size_ : readers;
     shared_->waiting.set_spins(detail::spins_of(readers, cpus_));
     shared_->active.store(readers, std::memory_order_release);
     shared_->waiting.notify();
     shared_->resting.notify();
   }
+  std::uint32_t active() const noexcept { return shared_->active.load(std::memory_order_relaxed); }
   /// How long the destructor waits for readers.
   void set_grace(std::chrono::nanoseconds grace) noexcept { grace_.store(grace.count(), std::memory_order_relaxed); }
 
@@ -117,6 +120,8 @@ class reader_pool {
     gate<> waiting;
     gate<> resting;
     std::atomic<std::uint32_t> active;
+    // Where readers look for what nothing tells of: those at work, and those who sleep until there is one.
+    std::atomic<std::uint32_t> at_work{0}, idle{0};
     gate<> leaving;
     std::atomic<bool> closed{false};
     std::atomic<std::uint64_t> version{0};  // of `clients`
@@ -156,6 +161,28 @@ class reader_pool {
     shared_->resting.notify();
   }
 
+  // Until `ready`, or for `look_every` where that is not 0: with nobody at work there is nothing to look for, and it is
+  // until there is. Whoever begins says so first and looks for idle ones then; they do it the other way round.
+  template <class Ready>
+  static void wait_or_look(state& shared, gate<>& where, Ready&& ready,
+                           std::chrono::steady_clock::duration look_every) {
+    if (look_every.count() == 0) {
+      where.wait(ready);
+    } else if (shared.at_work.load() != 0) {
+      where.wait(ready, std::chrono::steady_clock::now() + look_every);
+    } else {
+      shared.idle.fetch_add(1);
+      where.wait([&] { return ready() || shared.at_work.load() != 0; });
+      shared.idle.fetch_sub(1);
+    }
+  }
+  static void begin_work(state& shared) noexcept {
+    shared.at_work.fetch_add(1);
+    if (shared.idle.load() == 0) return;
+    shared.waiting.notify();
+    shared.resting.notify();
+  }
+
   static void serve(state& shared, std::uint32_t reader) {
     client_list clients;
     std::uint64_t version = 0;
@@ -188,9 +215,9 @@ class reader_pool {
         closed = shared.closed.load(std::memory_order_acquire);
         return closed || changed();
       };
-      shared.waiting.wait(
-          [&] { return is_called() || rests() || (found = take_once(clients, reader)).client != nullptr; },
-          looks() ? std::chrono::steady_clock::now() + look_every : no_deadline);
+      wait_or_look(
+          shared, shared.waiting,
+          [&] { return is_called() || rests() || (found = take_once(clients, reader)).client != nullptr; }, look_every);
       if (found.client == nullptr && !closed && rests()) {
         const auto helps = [&] {
           if (looks() && clients[0]->try_help(reader) == take_result::taken)
@@ -199,13 +226,15 @@ class reader_pool {
         };
         // The fewer are needed before this one is, the more often it looks.
         const std::uint32_t now = active(), behind = reader < now ? 1 : reader - now + 1;
-        shared.resting.wait([&] { return is_called() || !rests() || helps(); },
-                            looks() ? std::chrono::steady_clock::now() + look_every * behind : no_deadline);
+        wait_or_look(shared, shared.resting, [&] { return is_called() || !rests() || helps(); }, look_every * behind);
       }
       if (closed) break;
       if (found.client == nullptr) continue;
       if (found.result == take_result::taken) {
+        const bool may_be_late = looks();
+        if (may_be_late) begin_work(shared);
         found.client->work(reader);
+        if (may_be_late) shared.at_work.fetch_sub(1);
       } else if (clients.size() == 1) {
         found.client->await_fence(reader);
       } else {

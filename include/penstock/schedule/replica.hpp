@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <penstock/communicator/communicator.hpp>
+#include <penstock/schedule/cpu_share.hpp>
 #include <penstock/schedule/lockstep.hpp>
 #include <penstock/schedule/pipeline.hpp>
 #include <penstock/stage/plan.hpp>
@@ -68,7 +69,7 @@ class replica {
           "partition", "world", detail::concat("rank ", planned.rank, " of ", planned.size),
           detail::concat("rank ", rank(), " of ", size(), ", the replica's: partition({.world = replica})"));
     if (steps_.has_feed()) throw error("replica: it has a feed already, which has not ended");
-    auto feed = work.start();
+    auto feed = work.start(readers_of(work));
     const auto all = gather(feed.identity());
     for (std::uint64_t r = 0; r < size(); ++r)
       if (all[r] != all[0])
@@ -162,6 +163,20 @@ class replica {
   /// keep. At the end of an epoch that is known.
   const feed_state& state() const noexcept { return steps_.confirmed(); }
   std::uint64_t steps() const noexcept { return steps_.steps(); }
+
+  /// For `start` and `describe`, by all ranks: what automatic readers are at the most, as ranks of a host that have
+  /// CPUs in common share them.
+  template <class Dataset, class... Stages>
+  detail::reader_limit readers_of(const pipeline<Dataset, Stages...>& work) {
+    if constexpr (sizeof...(Stages) < 2) {
+      return {};
+    } else {
+      const auto& reads = std::get<1>(work.stages());
+      reads.validate();
+      const auto all = gather(detail::reader_cpus(reads.options));
+      return detail::share_of_cpus(all, static_cast<std::size_t>(rank()), reads.least_readers(reads.options));
+    }
+  }
 
   // ---- for `replicas`
 

@@ -33,7 +33,7 @@ enum class late_reads : std::uint8_t {
 struct read_options {
   /// Threads that read; 0 reads inline, on the consumer's thread, when it asks for a batch. 1 to 256 are useful.
   /// `automatic`: as many threads as there are CPUs to run on, 2 at the least, of which the feed lets so many work as
-  /// make steps shorter; see `feed::tuning`.
+  /// make steps shorter; see `feed::tuning`. Feeds that replicas start share the CPUs that they have in common.
   int readers = 1;
   /// How long the consumer waits for a batch before it gets a `timeout_error`; 10 minutes unless given.
   std::optional<std::chrono::nanoseconds> timeout{};
@@ -42,15 +42,16 @@ struct read_options {
   /// How long the consumer waits for a batch before observers get a `late_event`, a line on standard error if none has
   /// `on_late`; again at twice the time, and so on, until `timeout` ends it. 0 is never. 30 seconds unless given.
   std::optional<std::chrono::nanoseconds> warn_after{};
-  /// With `reread`, a read that takes more than `late_factor` times the usual (a running estimate of the median), and
-  /// more than `late_floor`, is issued again by a reader that has nothing else to do; the first result counts, an error
-  /// too, and order and contents of batches are as without. For disks and networks of which some requests hang, and
-  /// what the watchdog of `warn_after` does where it is allowed to act. Samples are read one by one, away from their
-  /// place, and copied there; needs 2 readers, of the feed's own. A read that never ends costs its reader: the others
-  /// go on, and only what begins anew (an epoch that was left early, a resume) and the feed's end wait for it.
+  /// With `reread`, a read that takes more than `late_factor` times the usual (a running estimate of the median; 8
+  /// unless given), and more than `late_floor` (10 ms unless given), is issued again by a reader that has nothing else
+  /// to do; the first result counts, an error too, and order and contents of batches are as without. For disks and
+  /// networks of which some requests hang, and what the watchdog of `warn_after` does where it is allowed to act.
+  /// Samples are read one by one, away from their place, and copied there; needs 2 readers, of the feed's own. A read
+  /// that never ends costs its reader: the others go on, and only what begins anew (an epoch that was left early, a
+  /// resume) and the feed's end wait for it.
   late_reads late = late_reads::wait;
-  double late_factor = 8;
-  std::chrono::nanoseconds late_floor = std::chrono::milliseconds(10);
+  std::optional<double> late_factor{};
+  std::optional<std::chrono::nanoseconds> late_floor{};
   /// Readers go on into the next epoch while the last batches of this one are consumed.
   bool next_epoch = true;
   /// Readers that serve other feeds, too, instead of `readers` of one's own.
@@ -59,7 +60,7 @@ struct read_options {
   /// the feed may run on. For a shared pool, see `reader_pool_options`.
   cpu_set cpus{};
   /// Samples that cannot be read. `batch.faults()`, `feed.faults()` and observers at an epoch's end tell which, where
-  /// and why. Without effect on streams, which cannot go on. What a stop makes of a read, and `std::bad_alloc`, are no
+  /// and why. Refused of streams, which cannot go on. What a stop makes of a read, and `std::bad_alloc`, are no
   /// faults of a sample.
   bad_samples bad = bad_samples::fail;
   /// How many may be left out or replaced in an epoch, of this replica's samples and since the last resume; one more is
@@ -86,6 +87,8 @@ struct read_stage {
   static constexpr stage_kind kind = stage_kind::read;
   static constexpr std::chrono::nanoseconds default_timeout = std::chrono::minutes(10);
   static constexpr std::chrono::nanoseconds default_warn_after = std::chrono::seconds(30);
+  static constexpr double default_late_factor = 8;
+  static constexpr std::chrono::nanoseconds default_late_floor = std::chrono::milliseconds(10);
   static constexpr std::uint64_t default_most_bad = 100;
 
   read_options options;
@@ -102,6 +105,8 @@ struct read_stage {
   std::chrono::nanoseconds first_timeout() const { return options.first_timeout.value_or(timeout()); }
 
   std::chrono::nanoseconds warn_after() const { return options.warn_after.value_or(default_warn_after); }
+  double late_factor() const { return options.late_factor.value_or(default_late_factor); }
+  std::chrono::nanoseconds late_floor() const { return options.late_floor.value_or(default_late_floor); }
 
   void validate() const {
     if (options.readers != automatic && (options.readers < 0 || options.readers > 256))
@@ -115,7 +120,15 @@ struct read_stage {
     if (options.warn_after && *options.warn_after >= timeout())
       detail::reject_option("read", "warn_after", detail::concat(options.warn_after->count(), " ns"),
                             detail::concat("less than timeout, ", timeout().count(), " ns"));
-    if (options.late == late_reads::reread) check_rereads();
+    if (options.late == late_reads::reread)
+      check_rereads();
+    else
+      check_no_rereads();
+    if (options.bad == bad_samples::fail && (options.most_bad || options.most_bad_share))
+      detail::reject_option(
+          "read", options.most_bad ? "most_bad" : "most_bad_share",
+          options.most_bad ? std::to_string(*options.most_bad) : std::to_string(*options.most_bad_share),
+          "none, as bad is fail: the first sample that cannot be read ends the run");
     if (options.most_bad_share && !(*options.most_bad_share >= 0 && *options.most_bad_share <= 1))
       detail::reject_option("read", "most_bad_share", std::to_string(*options.most_bad_share), "0 to 1");
     if (!options.quarantine.empty() && options.bad == bad_samples::fail)
@@ -139,10 +152,16 @@ struct read_stage {
       detail::reject_option("read", "late", found,
                             detail::concat("late_reads::wait, as readers is ", options.readers,
                                            ": another one is to read the sample, too"));
-    if (!(options.late_factor > 1))
-      detail::reject_option("read", "late_factor", std::to_string(options.late_factor), "more than 1");
-    if (options.late_floor.count() < 0)
-      detail::reject_option("read", "late_floor", detail::concat(options.late_floor.count(), " ns"), "0 or more");
+    if (!(late_factor() > 1))
+      detail::reject_option("read", "late_factor", std::to_string(late_factor()), "more than 1");
+    if (late_floor().count() < 0)
+      detail::reject_option("read", "late_floor", detail::concat(late_floor().count(), " ns"), "0 or more");
+  }
+  void check_no_rereads() const {
+    constexpr const char* wanted = "none, as late is late_reads::wait: no read is issued again";
+    if (options.late_factor) detail::reject_option("read", "late_factor", std::to_string(*options.late_factor), wanted);
+    if (options.late_floor)
+      detail::reject_option("read", "late_floor", detail::concat(options.late_floor->count(), " ns"), wanted);
   }
   void check(const char* name, const std::optional<std::chrono::nanoseconds>& value) const {
     if (!value) return;
