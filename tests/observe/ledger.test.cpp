@@ -234,6 +234,8 @@ struct no_others final : penstock::detail::epoch_partner {
   bool goes_on_dry() const noexcept override { return false; }
   void gave_dry() override {}
   void epoch_ends(bool) override {}
+  penstock::world place() const noexcept override { return {}; }
+  void tell_streams(const penstock::detail::audience&) const override {}
   void resumed() noexcept override {}
   void feed_ends() noexcept override {}
 };
