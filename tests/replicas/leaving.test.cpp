@@ -522,6 +522,24 @@ TEST_F(leaving, what_an_observer_throws_while_its_replica_waits_at_the_end_is_th
   feeds.clear();
 }
 
+/// Notes who is told of its waits.
+struct noting : penstock::local_communicator<penstock::cpu_device> {
+  std::shared_ptr<penstock::late_hook> told;
+  void warn_by(penstock::late_hook hook) noexcept { *told = hook; }
+};
+
+// A communicator that goes waits, too.
+TEST_F(leaving, who_is_told_of_waits_is_told_no_more_when_its_replica_goes) {
+  const auto told = std::make_shared<penstock::late_hook>();
+  const auto group = std::make_shared<penstock::detail::local_group>(1, 0);
+  const penstock::replica_options options;
+  {
+    penstock::replica<noting> one(noting{{group, 0, penstock::cpu_device{}, options}, told}, options);
+    EXPECT_NE(told->tell, nullptr);
+  }
+  EXPECT_EQ(told->tell, nullptr);
+}
+
 TEST_F(leaving, a_feed_or_a_rank_that_never_began_leaves_the_others_nothing_to_wait_for) {
   for (const std::uint64_t n : {2, 3}) {
     // One throws before its feed, one between start and the loop, one behind it.
