@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -335,6 +336,24 @@ TEST_F(hdf5, many_readers_share_a_file) {
     }
   }
   EXPECT_EQ(seen, std::vector<int>(samples, 1));
+}
+
+// Also where many may call the library it does one thing at a time: a second read would wait for the first.
+TEST_F(hdf5, is_not_read_again) {
+  maker(path).add("x", H5T_STD_I32LE, H5T_NATIVE_INT32, {8, 4}, counting<std::int32_t>(32)).close();
+  const hdf5_array<std::int32_t, 1> array(path, "x");
+  const auto refused = [](const auto& data) {
+    try {
+      (data | penstock::partition() | penstock::read({.readers = 2, .late = penstock::late_reads::reread}) |
+       penstock::batch(4) | penstock::transfer(penstock::cpu_device{}))
+          .start();
+    } catch (const std::invalid_argument& caught) {
+      return std::string(caught.what());
+    }
+    return "accepted"s;
+  };
+  EXPECT_NE(refused(array).find("a second read waits for the first"), std::string::npos) << refused(array);
+  EXPECT_NE(refused(hdf5_table(array)).find("a second read waits for the first"), std::string::npos);
 }
 
 /// Files of Debian's package python-tables-data; unpacked by tests/real_inputs.sh.

@@ -302,6 +302,40 @@ TEST(Ledger, of_more_reduces_of_a_step_than_are_kept_the_time_is_right) {
   EXPECT_TRUE(within_2_percent(of.total().compute.busy, 100 * 100us)) << of.total().text();
 }
 
+// What lies between reduces that have no place of their own is computing.
+TEST(Ledger, of_more_reduces_than_are_kept_no_more_is_hidden_than_there_was) {
+  const auto clock = std::make_shared<penstock::simulated_clock>();
+  const timed data{clock, 100us};
+  penstock::modelled_options how;
+  how.clock = clock;
+  how.copy_time = 10ms;  // beside which all goes on
+  ledger of;
+  {
+    no_others alone;
+    auto feed = (data | penstock::partition() | penstock::read({.readers = 0}) | penstock::batch(4) |
+                 penstock::transfer(penstock::modelled_device(how), {.depth = 3}))
+                    .start();
+    auto& control = feed.keep_in_step_with(alone);
+    feed.observe(of);
+    for (auto& batch : feed.epoch(0)) {
+      batch.stream().synchronize();
+      for (int layer = 0; layer < 100; ++layer) {
+        control.reduces(true);
+        clock->advance(2us);
+        control.reduces(false);
+        batch.stream().launch(20us);
+        batch.stream().synchronize();
+      }
+    }
+  }
+  const auto values = of.total();
+  EXPECT_TRUE(within_2_percent(values.reduce.busy, 100 * 200us)) << values.text();
+  EXPECT_LE(values.reduce.hidden, values.reduce.busy) << values.text();
+  EXPECT_LE(values.reduce.covered, values.reduce.busy) << values.text();
+  EXPECT_TRUE(within_2_percent(values.compute.busy, 100 * 2000us)) << values.text();
+  EXPECT_TRUE(within_2_percent(values.compute.covered, 100 * 2000us)) << values.text();
+}
+
 // A batch that is held keeps its place in the ledger; others that would need it are counted as lost.
 TEST(Ledger, steps_behind_a_batch_that_is_held_are_counted_as_lost) {
   const std::vector<std::uint64_t> data(200);

@@ -435,7 +435,7 @@ TEST_F(leaving, who_has_returned_says_for_whom_it_waits) {
 
 TEST_F(leaving, what_an_observer_throws_while_its_replica_waits_ends_that_when_the_step_is_over) {
   for (const std::uint64_t n : {2, 3})
-    for (const bool throws : {true, false}) {  // or calls what it cannot
+    for (const int does : {0, 1, 2}) {  // it throws, or calls what it cannot
       signpost warned;
       std::atomic<int> counted = 0;
       try {
@@ -447,8 +447,9 @@ TEST_F(leaving, what_an_observer_throws_while_its_replica_waits_ends_that_when_t
                 feed.observe(hears_late{[&](const penstock::late_event& event) {
                   if (event.where.step != 2U || of(event) != std::set<std::uint64_t>{1}) return;
                   warned.reach();
-                  if (throws) throw std::runtime_error("I have had enough");
-                  replica.barrier();
+                  if (does == 0) throw std::runtime_error("I have had enough");
+                  if (does == 1) replica.barrier();
+                  if (does == 2) feed.epoch(1);
                 }});
               float value[1] = {1};
               try {
@@ -465,7 +466,10 @@ TEST_F(leaving, what_an_observer_throws_while_its_replica_waits_ends_that_when_t
                 throw;
               } catch (const std::exception& caught) {
                 EXPECT_EQ(replica.rank(), 0U);
-                EXPECT_NE(std::string(caught.what()).find(throws ? "I have had enough" : "an observer that is told"),
+                EXPECT_NE(std::string(caught.what())
+                              .find(does == 0   ? "I have had enough"
+                                    : does == 1 ? "an observer that is told"
+                                                : "observer that is told of a wait uses the feed"),
                           std::string::npos)
                     << caught.what();
                 EXPECT_EQ(replica.steps(), 3U);
@@ -516,6 +520,24 @@ TEST_F(leaving, what_an_observer_throws_while_its_replica_waits_at_the_end_is_th
     EXPECT_NE(std::string(caught.what()).find("rank 0 failed: I have had enough"), std::string::npos) << caught.what();
   }
   feeds.clear();
+}
+
+/// Notes who is told of its waits.
+struct noting : penstock::local_communicator<penstock::cpu_device> {
+  std::shared_ptr<penstock::late_hook> told;
+  void warn_by(penstock::late_hook hook) noexcept { *told = hook; }
+};
+
+// A communicator that goes waits, too.
+TEST_F(leaving, who_is_told_of_waits_is_told_no_more_when_its_replica_goes) {
+  const auto told = std::make_shared<penstock::late_hook>();
+  const auto group = std::make_shared<penstock::detail::local_group>(1, 0);
+  const penstock::replica_options options;
+  {
+    penstock::replica<noting> one(noting{{group, 0, penstock::cpu_device{}, options}, told}, options);
+    EXPECT_NE(told->tell, nullptr);
+  }
+  EXPECT_EQ(told->tell, nullptr);
 }
 
 TEST_F(leaving, a_feed_or_a_rank_that_never_began_leaves_the_others_nothing_to_wait_for) {

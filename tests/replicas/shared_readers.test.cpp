@@ -299,6 +299,8 @@ TEST(automatic_readers, of_replicas_share_the_cpus) {
   };
   EXPECT_EQ(most_readers(2, placed({{0, 1, 2, 3, 4}, {5, 6, 7}})), (found{5, 3}));
   EXPECT_EQ(most_readers(2, placed({{0, 1, 2, 3}, {2, 3, 4}})), (found{3, 2}));
+  // Of two nodes whose CPUs are numbered in turn, two ranks are on each.
+  EXPECT_EQ(most_readers(4, placed({{0, 2, 4, 6}, {0, 2, 4, 6}, {1, 3, 5, 7}, {1, 3, 5, 7}})), (found{2, 2, 2, 2}));
   // Readers that were counted by the user, or that another is to come beside.
   EXPECT_EQ(most_readers(2,
                          [](std::uint64_t rank) {

@@ -145,8 +145,12 @@ class step_recorder {
     if (!last_is_open_ || open_count_ == 0 || !here.used) return;
     const time at = now();
     here.reduce += begins ? -at : at;
-    if (begins && here.reduce_count != here.reduces.size()) here.reduces[here.reduce_count++].begin = at;
-    if (here.reduce_count != 0) here.reduces[here.reduce_count - 1].end = at;
+    if (begins) {
+      if (here.reduce_count != here.reduces.size()) here.reduces[here.reduce_count++] = {at, at};
+      here.reduce_begun = at;
+    } else if (here.reduce_count != 0) {
+      here.reduces[here.reduce_count - 1].end += at - here.reduce_begun;
+    }
   }
   /// By whoever lets go. `in_order`: nothing went wrong with the events that order what comes after.
   void let_go(std::uint64_t step, bool in_order = true) noexcept {
@@ -217,7 +221,7 @@ class step_recorder {
     std::vector<read_span> reads;
     time filled{0};
     time_span asked;
-    time reduce{0};
+    time reduce{0}, reduce_begun{0};
     std::array<time_span, 32> reduces{};
     std::uint32_t reduce_count = 0;
     time let_go{0};

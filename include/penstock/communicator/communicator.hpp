@@ -43,8 +43,8 @@ struct replica_options {
   /// missing. More than the longest that ranks may differ, such as one rank's validation.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
   /// How long a rank waits for the others before its feed's observers get a `late_event` that names who is missing;
-  /// where none has `on_late`, a line on standard error, by the lowest rank of those of a process that wait. Again at
-  /// twice the time, and so on, until `timeout` ends it. 0 is never. 30 seconds unless given.
+  /// where none has `on_late`, a line on standard error, by the lowest of the ranks that wait (with NCCL of each
+  /// process). Again at twice the time, and so on, until `timeout` ends it. 0 is never. 30 seconds unless given.
   std::optional<std::chrono::nanoseconds> warn_after{};
   /// On devices that bring the control words back behind the host: after how many further steps they are acted on. At
   /// least what the host runs ahead; 0: the host waits in each step.

@@ -15,8 +15,8 @@
 namespace penstock {
 
 /// Who is told that a rank has waited for the others for long: `tell(whom, event, speaks)`, on the rank's own thread,
-/// which holds no lock. It throws nothing, and the rank waits on when it returns. `speaks`: no lower rank of the same
-/// process waits for the same ones, so that it is this one that tells of it where nobody hears.
+/// which holds no lock. It throws nothing, and the rank waits on when it returns. `speaks`: no lower rank that this one
+/// knows of waits for the same ones, so that it is this one that tells of it where nobody hears.
 struct late_hook {
   void (*tell)(void* whom, const late_event& event, bool speaks) noexcept = nullptr;
   void* whom = nullptr;

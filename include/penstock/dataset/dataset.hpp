@@ -153,8 +153,8 @@ inline void prefetch_lines(const void* first, std::size_t size) noexcept {
 /// Optional: `read_range(indices, to)` reads a whole range where that is faster, row i of the batch views being sample
 /// indices[i]; `prefetch(index)` hints at a sample that will soon be read; `where(index) const` gives a `provenance`
 /// with the path of the sample's file, for messages about a read that failed or does not end. It is called from any
-/// thread, while samples are read, and opens nothing; `reads_in_turn() const` is true of a dataset made of another that
-/// is serial, where reads wait for each other.
+/// thread, while samples are read, and opens nothing; `reads_in_turn() const` is true where reads wait for each other:
+/// of a dataset made of another that is serial, or read by a library that does one thing at a time.
 template <class D>
 concept dataset = detail::describes_samples<D> && std::is_object_v<D> &&
                   (detail::opens_readers<D> || (detail::says_serial<D> && detail::reads<D, detail::schema_of<D>>) ||

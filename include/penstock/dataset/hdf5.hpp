@@ -131,6 +131,8 @@ class hdf5_array {
   const std::string& path() const { return source_->path; }
   /// Of the dataset in the file.
   const std::string& name() const { return source_->name; }
+  /// The library does one thing at a time.
+  static constexpr bool reads_in_turn() { return true; }
 
   void read(std::size_t index, sample_view<schema_type> to) const { read_rows(index, 1, std::get<0>(to).data()); }
 
@@ -270,6 +272,7 @@ class hdf5_table<hdf5_array<T, Rank>...> {
     return std::apply([](const auto&... arrays) { return schema_type(std::get<0>(arrays.schema().fields)...); },
                       arrays_);
   }
+  static constexpr bool reads_in_turn() { return true; }
   void read(std::size_t index, sample_view<schema_type> to) const {
     each_with(to, [&](const auto& array, const auto& view) { array.read(index, std::tuple(view)); });
   }

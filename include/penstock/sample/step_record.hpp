@@ -45,7 +45,7 @@ struct step_record {
   /// ranks, which is part of `compute`; with NCCL, which goes on behind the host, what it takes to enqueue it, which
   /// may come before.
   std::chrono::nanoseconds reduce{0};
-  std::span<const time_span> reduces{};  ///< when that was; of more than 32 those that follow are taken as one
+  std::span<const time_span> reduces{};  ///< when that was; of more than 32 those that follow lengthen the last one
   std::uint32_t readers = 1;             ///< that there are
   std::uint64_t lost = 0;  ///< steps so far whose times could not be kept, as a batch was held for too long
 };

@@ -60,10 +60,17 @@ class audience {
       observers_.notify(epoch_event{epoch_, steps_, samples_, clock::now() - begun_at_, waited_, faults});
   }
   /// On standard error, if nobody hears it and it is to be said.
-  void late(const late_event& event, bool speaks = true) const {
+  void late(const late_event& event, bool speaks = true) {
+    struct told {
+      bool& now;
+      ~told() { now = false; }
+    } const until{tells_late_};
+    tells_late_ = true;
     observers_.notify(event);
     if (speaks && !observers_.hears_late()) say_late(event.message);
   }
+  /// The feed is in the midst of a wait.
+  bool tells_late() const noexcept { return tells_late_; }
   void error(std::string_view message, const provenance& where) noexcept {
     observers_.notify(error_event{message, where});
   }
@@ -80,6 +87,7 @@ class audience {
   bool begun_ = false;
   bool finished_ = false;
   bool told_streams_ = false;
+  bool tells_late_ = false;
   std::uint64_t epoch_ = 0;
   std::uint64_t step_ = 0;
   std::uint64_t steps_ = 0;

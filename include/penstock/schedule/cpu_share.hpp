@@ -40,28 +40,30 @@ inline std::string reader_cpus(const read_options& options) {
 }
 
 /// The most readers that rank `mine` of those who told this may have, so that together they are no more than the CPUs
-/// on which they run: each CPU that several may run on is dealt to one of them, in turn. `least` at the least.
+/// on which they run: each CPU that several may run on is dealt to the one of them that has the fewest so far, when
+/// each has those that it alone may run on. `least` at the least.
 inline reader_limit share_of_cpus(const std::vector<std::string>& told, std::size_t mine, std::uint32_t least) {
   if (told[mine].empty()) return {};
   const std::size_t cpus = told[mine].find('\n') + 1;
-  std::uint32_t share = 0, turn = 0;
+  std::vector<std::size_t> here;  // ranks of the same host
+  for (std::size_t rank = 0; rank < told.size(); ++rank)
+    if (told[rank].size() == told[mine].size() && told[rank].compare(0, cpus, told[mine], 0, cpus) == 0)
+      here.push_back(rank);
+  std::vector<std::uint32_t> dealt(told.size());
   bool alone = true;
-  for (std::size_t at = cpus; at < told[mine].size(); ++at) {
-    std::uint32_t before = 0, all = 0;
-    for (std::size_t rank = 0; rank < told.size(); ++rank) {
-      const std::string& other = told[rank];
-      if (other.size() != told[mine].size() || other[at] != '1' || other.compare(0, cpus, told[mine], 0, cpus) != 0)
-        continue;
-      ++all;
-      if (rank < mine) ++before;
+  for (const bool shared : {false, true})
+    for (std::size_t at = cpus; at < told[mine].size(); ++at) {
+      std::uint32_t all = 0;
+      std::size_t to = 0;
+      for (const std::size_t rank : here) {
+        if (told[rank][at] != '1') continue;
+        if (all++ == 0 || dealt[rank] < dealt[to]) to = rank;
+      }
+      if (all == 0 || (all > 1) != shared) continue;
+      ++dealt[to];
+      if (all > 1 && told[mine][at] == '1') alone = false;
     }
-    if (told[mine][at] == '1') {
-      if (turn % all == before) ++share;
-      if (all != 1) alone = false;
-    }
-    if (all != 0) ++turn;
-  }
-  return {alone ? 0 : std::clamp<std::uint32_t>(share, least, 256)};
+  return {alone ? 0 : std::clamp<std::uint32_t>(dealt[mine], least, 256)};
 }
 
 }  // namespace penstock::detail

@@ -101,6 +101,7 @@ class feed_core final : public feed_control {
   }
 
   void resume(const feed_state& from) {
+    check_not_waiting();
     const auto same = [](std::string_view what, std::uint64_t found, std::uint64_t wanted) {
       if (found != wanted)
         throw error(concat("resume: the state's ", what, " is ", found, ", wanted ", wanted,
@@ -563,6 +564,7 @@ class feed_core final : public feed_control {
   // What the application's own calls have left behind is its own to deal with; the feed stays as it is. But with a lost
   // device it ends.
   void check_pending() {
+    check_not_waiting();
     if constexpr (requires(const Device& device) { device.check_pending(std::string_view()); }) {
       const Device& device = engine_->to().device();
       try {
@@ -577,6 +579,11 @@ class feed_core final : public feed_control {
         }
       }
     }
+  }
+  void check_not_waiting() const {
+    if (listeners_.tells_late())
+      throw error("an observer that is told of a wait uses the feed, while that wait goes on",
+                  {.epoch = epoch_, .step = step_});
   }
   // Recoverable: the feed stays as it is.
   struct all_held : error {

@@ -80,6 +80,8 @@ class lockstep final : public epoch_partner {
   lockstep(const lockstep&) = delete;
   lockstep& operator=(const lockstep&) = delete;
   ~lockstep() {
+    // It may wait once more where it goes.
+    if constexpr (requires { communicator_.warn_by(late_hook{}); }) communicator_.warn_by({});
     if (control_ != nullptr) control_->go_alone();
   }
 
