@@ -4,8 +4,8 @@
 // Feeds of all kinds, one after another, with errors, stops, loops left, restarts, batches held, slow samples, reads
 // that are stuck and issued again, readers and depth that the feed chooses, caches, lists of bad samples, ledgers,
 // observers that throw, ranks in lockstep and buckets, as a seed decides: each batch is what the plan says, and
-// threads, descriptors and memory stay flat. PENSTOCK_SOAK_SECONDS=3600 makes it an hour of 10, PENSTOCK_SEED replays
-// the decisions, PENSTOCK_SOAK_ROUND=n those of scenario n, again and again.
+// threads, descriptors and memory stay flat. PENSTOCK_SOAK_SECONDS=3600 makes it an hour of a minute, PENSTOCK_SEED
+// replays the decisions, PENSTOCK_SOAK_ROUND=n those of scenario n, again and again.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -651,7 +651,7 @@ struct footprint {
 };
 
 TEST(stress, soak_batches_stay_right_and_threads_descriptors_and_memory_flat) {
-  const std::uint64_t seconds = from_environment("PENSTOCK_SOAK_SECONDS", sanitized ? 3 : 10);
+  const std::uint64_t seconds = from_environment("PENSTOCK_SOAK_SECONDS", sanitized ? 3 : 60);
   const hang_limit limit(static_cast<unsigned>(seconds) + 240);
   const std::uint64_t seed = from_environment("PENSTOCK_SEED", std::random_device()());
   std::printf("PENSTOCK_SEED=%ju\n", static_cast<std::uintmax_t>(seed));
