@@ -25,5 +25,5 @@ cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE
 # A test that does not compile is one that fails: the others are built and run, and ctest lists it as not run.
 cmake --build "$build" -- -k 0 || echo "run.sh: not everything was built; ctest tells which tests could not run" >&2
 
-# One more than this project's machines have processors, as some tests mostly wait.
+# Three at a time keep two processors busy, as some tests mostly wait.
 exec ctest --test-dir "$build" --parallel "${CTEST_PARALLEL_LEVEL:-3}" --output-on-failure "$@"
