@@ -236,7 +236,11 @@ class nccl_process {
     const bool speaks = due && !told && !one.waits.load(std::memory_order_relaxed);
     told = true;
     if (!speaks) return {};
-    return concat(oldest.where.text(), ": ", late_text_of(one, waited, oldest.groups));
+    try {
+      return concat(oldest.where.text(), ": ", late_text_of(one, waited, oldest.groups));
+    } catch (const std::exception&) {
+      return {};  // no memory to tell of it, which ends no run
+    }
   }
   std::string late_text_of(const nccl_seat& one, std::chrono::nanoseconds waited, std::uint64_t groups) const {
     const auto missing = missing_at(one, groups);
