@@ -240,32 +240,40 @@ struct no_others final : penstock::detail::epoch_partner {
   void feed_ends() noexcept override {}
 };
 
+/// What a ledger says of 100 steps that read for 400 us: `step(batch, reduce)` is each one's loop, in which
+/// `reduce(time)` is an exchange.
+template <class Step>
+penstock::ledger_values with_reduces(penstock::modelled_options how, Step&& step) {
+  const auto clock = std::make_shared<penstock::simulated_clock>();
+  how.clock = clock;
+  ledger of;
+  {
+    no_others alone;
+    auto feed = (timed{clock, 100us} | penstock::partition() | penstock::read({.readers = 0}) | penstock::batch(4) |
+                 penstock::transfer(penstock::modelled_device(how), {.depth = 3}))
+                    .start();
+    auto& control = feed.keep_in_step_with(alone);
+    feed.observe(of);
+    const auto reduce = [&](time_type time) {
+      control.reduces(true);
+      clock->advance(time);
+      control.reduces(false);
+    };
+    for (auto& batch : feed.epoch(0)) step(batch, reduce);
+  }
+  return of.total();
+}
+
 TEST(Ledger, on_a_modelled_device_reduces_are_the_stated_ones_and_hidden_as_stated) {
   for (const bool waits : {true, false}) {  // the host for the device, before the exchange
-    const auto clock = std::make_shared<penstock::simulated_clock>();
-    const timed data{clock, 100us};
     penstock::modelled_options how;
     how.copy_time = 250us;
-    how.clock = clock;
-    ledger of;
-    {
-      no_others alone;
-      auto feed = (data | penstock::partition() | penstock::read({.readers = 0}) | penstock::batch(4) |
-                   penstock::transfer(penstock::modelled_device(how), {.depth = 3}))
-                      .start();
-      auto& control = feed.keep_in_step_with(alone);
-      feed.observe(of);
-      for (auto& batch : feed.epoch(0)) {
-        batch.stream().launch(300us);
-        if (waits) batch.stream().synchronize();
-        for (const auto part : {50us, 100us}) {
-          control.reduces(true);
-          clock->advance(part);
-          control.reduces(false);
-        }
-      }
-    }
-    const auto values = of.total();
+    const auto values = with_reduces(how, [&](auto& batch, const auto& reduce) {
+      batch.stream().launch(300us);
+      if (waits) batch.stream().synchronize();
+      reduce(50us);
+      reduce(100us);
+    });
     EXPECT_TRUE(within_2_percent(values.reduce.busy, 100 * 150us)) << values.text();
     EXPECT_TRUE(within_2_percent(values.reduce.covered, 100 * 150us)) << values.text();
     EXPECT_TRUE(within_2_percent(values.compute.busy, 100 * 300us)) << values.text();
@@ -276,59 +284,29 @@ TEST(Ledger, on_a_modelled_device_reduces_are_the_stated_ones_and_hidden_as_stat
 }
 
 TEST(Ledger, of_more_reduces_of_a_step_than_are_kept_the_time_is_right) {
-  const auto clock = std::make_shared<penstock::simulated_clock>();
-  const timed data{clock, 100us};
-  penstock::modelled_options how;
-  how.clock = clock;
-  ledger of;
-  {
-    no_others alone;
-    auto feed = (data | penstock::partition() | penstock::read({.readers = 0}) | penstock::batch(4) |
-                 penstock::transfer(penstock::modelled_device(how), {.depth = 3}))
-                    .start();
-    auto& control = feed.keep_in_step_with(alone);
-    feed.observe(of);
-    for (auto& batch : feed.epoch(0)) {
-      for (int layer = 0; layer < 100; ++layer) {
-        control.reduces(true);
-        clock->advance(2us);
-        control.reduces(false);
-        batch.stream().launch(1us);
-        batch.stream().synchronize();
-      }
+  const auto values = with_reduces({}, [](auto& batch, const auto& reduce) {
+    for (int layer = 0; layer < 100; ++layer) {
+      reduce(2us);
+      batch.stream().launch(1us);
+      batch.stream().synchronize();
     }
-  }
-  EXPECT_TRUE(within_2_percent(of.total().reduce.busy, 100 * 200us)) << of.total().text();
-  EXPECT_TRUE(within_2_percent(of.total().compute.busy, 100 * 100us)) << of.total().text();
+  });
+  EXPECT_TRUE(within_2_percent(values.reduce.busy, 100 * 200us)) << values.text();
+  EXPECT_TRUE(within_2_percent(values.compute.busy, 100 * 100us)) << values.text();
 }
 
 // What lies between reduces that have no place of their own is computing.
 TEST(Ledger, of_more_reduces_than_are_kept_no_more_is_hidden_than_there_was) {
-  const auto clock = std::make_shared<penstock::simulated_clock>();
-  const timed data{clock, 100us};
   penstock::modelled_options how;
-  how.clock = clock;
   how.copy_time = 10ms;  // beside which all goes on
-  ledger of;
-  {
-    no_others alone;
-    auto feed = (data | penstock::partition() | penstock::read({.readers = 0}) | penstock::batch(4) |
-                 penstock::transfer(penstock::modelled_device(how), {.depth = 3}))
-                    .start();
-    auto& control = feed.keep_in_step_with(alone);
-    feed.observe(of);
-    for (auto& batch : feed.epoch(0)) {
+  const auto values = with_reduces(how, [](auto& batch, const auto& reduce) {
+    batch.stream().synchronize();
+    for (int layer = 0; layer < 100; ++layer) {
+      reduce(2us);
+      batch.stream().launch(20us);
       batch.stream().synchronize();
-      for (int layer = 0; layer < 100; ++layer) {
-        control.reduces(true);
-        clock->advance(2us);
-        control.reduces(false);
-        batch.stream().launch(20us);
-        batch.stream().synchronize();
-      }
     }
-  }
-  const auto values = of.total();
+  });
   EXPECT_TRUE(within_2_percent(values.reduce.busy, 100 * 200us)) << values.text();
   EXPECT_LE(values.reduce.hidden, values.reduce.busy) << values.text();
   EXPECT_LE(values.reduce.covered, values.reduce.busy) << values.text();
