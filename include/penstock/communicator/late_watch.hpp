@@ -30,18 +30,25 @@ inline std::string last_text(const missing_rank& one) {
   if (!one.epoch || !one.step) return {};
   return concat("; rank ", one.rank, " came last in epoch ", *one.epoch, ", step ", *one.step);
 }
+/// "rank 1, rank 3".
+inline std::string ranks_text(std::span<const missing_rank> ranks) {
+  std::string text;
+  for (const missing_rank& one : ranks) text += concat(text.empty() ? "rank " : ", rank ", one.rank);
+  return text;
+}
+/// "; rank 1 came last in epoch 0, step 3; rank 3 has never come".
+inline std::string last_text(std::span<const missing_rank> ranks) {
+  std::string text;
+  for (const missing_rank& one : ranks) text += last_text(one);
+  return text;
+}
 /// "rank 0 has waited for rank 1, rank 3 for 31 s; rank 1 came last in epoch 0, step 3; rank 3 has never come".
 inline std::string late_text(std::uint64_t rank, std::chrono::nanoseconds waited, std::span<const missing_rank> missing,
                              std::string_view note) {
-  std::string whom, last;
-  for (const missing_rank& one : missing) {
-    whom += concat(whom.empty() ? "rank " : ", rank ", one.rank);
-    last += last_text(one);
-  }
-  std::string text =
-      concat("rank ", rank, " has waited for ", whom.empty() ? "others" : whom, " for ", rough_text(waited));
+  std::string text = concat("rank ", rank, " has waited for ", missing.empty() ? "others" : ranks_text(missing),
+                            " for ", rough_text(waited));
   if (!note.empty()) text += concat("; ", note);
-  return text + last;
+  return text + last_text(missing);
 }
 
 /// What a rank's communicator knows of warnings: after how long, and whom to tell. One thread, the rank's.

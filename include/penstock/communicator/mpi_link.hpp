@@ -258,13 +258,16 @@ class mpi_link {
   }
   // Who has not answered does not wait, and is where all met last.
   [[gnu::noinline, gnu::cold]] void tell_of(mpi_place at, std::chrono::nanoseconds waited, const late_watch& late) {
-    std::vector<missing_rank> missing;
+    const auto missing = silent();
     bool speaks = true;
+    for (std::uint64_t r = 0; r < rank_; ++r) speaks = speaks && !answered_[r];
+    late.tell({.stage = "all_reduce", .epoch = at.epoch, .step = at.step}, waited, missing, speaks,
+              missing.empty() ? "all ranks have come, and wait, too" : "");
+  }
+  std::vector<missing_rank> silent() const {
+    std::vector<missing_rank> missing;
     for (std::uint64_t r = 0; r < size_; ++r) {
-      if (answered_[r]) {
-        speaks = speaks && r >= rank_;
-        continue;
-      }
+      if (answered_[r]) continue;
       missing_rank& its = missing.emplace_back();
       its.rank = r;
       its.never_came = !last_;
@@ -272,22 +275,15 @@ class mpi_link {
       its.epoch = last_->epoch;
       its.step = last_->step;
     }
-    late.tell({.stage = "all_reduce", .epoch = at.epoch, .step = at.step}, waited, missing, speaks,
-              missing.empty() ? "all ranks have come, and wait, too" : "");
+    return missing;
   }
   [[noreturn]] void throw_missing(mpi_place at) {
-    std::string missing;
-    std::uint64_t first = rank_;
-    for (std::uint64_t r = 0; r < size_; ++r) {
-      if (answered_[r]) continue;
-      if (missing.empty()) first = r;
-      missing += concat(missing.empty() ? "rank " : ", rank ", r);
-    }
+    const auto missing = silent();
     const auto limit = timeout_.count() / 1'000'000;
-    abort(first, {.stage = "all_reduce", .epoch = at.epoch, .step = at.step},
+    abort(missing.empty() ? rank_ : missing.front().rank, {.stage = "all_reduce", .epoch = at.epoch, .step = at.step},
           missing.empty()
               ? concat("an exchange did not end within ", limit, " ms though all ranks came, as seen by rank ", rank_)
-              : concat(missing, " did not come within ", limit, " ms, as seen by rank ", rank_));
+              : concat(ranks_text(missing), " did not come within ", limit, " ms, as seen by rank ", rank_));
     std::rethrow_exception(dead_);
   }
 

@@ -444,10 +444,8 @@ class nccl_communicator {
   }
   [[noreturn]] void late(std::uint64_t groups, const provenance& where) {
     const auto missing = process_->missing_at(seat(), groups);
-    std::string whom;
-    for (const missing_rank& one : missing) whom += detail::concat(whom.empty() ? "rank " : ", rank ", one.rank);
     process_->abort(missing.empty() ? rank() : missing.front().rank, where,
-                    detail::concat(whom.empty() ? "a rank" : whom, " did not come within ",
+                    detail::concat(missing.empty() ? "a rank" : detail::ranks_text(missing), " did not come within ",
                                    timeout_.count() / 1'000'000, " ms, as seen by rank ", rank()));
     process_->throw_if_aborted();
     throw error("nccl: late");

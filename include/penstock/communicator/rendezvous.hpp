@@ -143,15 +143,10 @@ class rendezvous {
   void give_up(std::uint64_t rank, std::uint64_t meeting, std::chrono::nanoseconds timeout) {
     const auto missing = missing_at(meeting);
     if (missing.empty()) return;
-    std::string whom, last;
-    for (const missing_rank& its : missing) {
-      whom += concat(whom.empty() ? "rank " : ", rank ", its.rank);
-      last += last_text(its);
-    }
-    abort_unless(
-        missing.front().rank, {.stage = "all_reduce", .epoch = last_epoch(rank), .step = last_step(rank)},
-        concat(whom, " did not come within ", timeout.count() / 1'000'000, " ms, as seen by rank ", rank, last),
-        [&] { return all_came(meeting); });
+    abort_unless(missing.front().rank, {.stage = "all_reduce", .epoch = last_epoch(rank), .step = last_step(rank)},
+                 concat(ranks_text(missing), " did not come within ", timeout.count() / 1'000'000,
+                        " ms, as seen by rank ", rank, last_text(missing)),
+                 [&] { return all_came(meeting); });
   }
   // Nobody comes to a meeting before all have come to the one before.
   bool all_came(std::uint64_t meeting) const noexcept {

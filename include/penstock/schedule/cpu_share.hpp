@@ -19,6 +19,7 @@ namespace penstock::detail {
 /// Of threads that a pipeline may have where their number is automatic; 0 is as many as its CPUs allow.
 struct reader_limit {
   std::uint32_t most = 0;
+  std::uint32_t of(std::uint32_t allowed) const noexcept { return most != 0 ? most : allowed; }
 };
 
 inline std::string host_name() {

@@ -96,7 +96,7 @@ inline std::string describe_readers(const read_options& options, bool in_full = 
   if (own && options.readers == 0) return "consumer's thread";
   const cpu_set cpus = own ? placed_on("read", options.cpus) : options.shared->cpus();
   const bool automatically = own && options.readers == automatic;
-  const std::uint64_t count = automatically ? (limit.most != 0 ? limit.most : read_stage<>::most_readers(cpus))
+  const std::uint64_t count = automatically ? limit.of(read_stage<>::most_readers(cpus))
                               : own         ? static_cast<std::uint64_t>(options.readers)
                                             : options.shared->size();
   std::string out = automatically    ? concat("automatic (", read_stage<>::least_readers(options), " to ", count, ") ")

@@ -152,7 +152,7 @@ struct feed_maker {
     std::shared_ptr<reader_pool> pool = read.options.shared;
     const bool own_pool = !pool && read.options.readers != 0;
     const bool automatic_readers = read.options.readers == automatic;
-    const std::uint32_t most_readers = limit.most != 0 ? limit.most : read.most_readers(cpus);
+    const std::uint32_t most_readers = limit.of(read.most_readers(cpus));
     const auto readers = automatic_readers ? most_readers : static_cast<std::uint32_t>(read.options.readers);
     batch_layout<schema_type> layout(std::move(schema), capacity);
     ring_shape shape;
