@@ -60,4 +60,18 @@ class wait_schedule {
   std::chrono::nanoseconds pause_{};
 };
 
+/// `wait(until)`, again and again, until it says that what is waited for has come: true; or time is over: false.
+/// `warn(waited)` where that is due meanwhile. Who sleeps past both warns first, all the same.
+template <class Wait, class Warn>
+bool wait_and_warn(wait_schedule times, const Wait& wait, const Warn& warn) {
+  while (!wait(times.due())) {
+    const auto now = std::chrono::steady_clock::now();
+    if (times.warns(now))
+      warn(now - times.begin());
+    else if (times.is_over(now))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace penstock::detail

@@ -322,17 +322,12 @@ class nccl_communicator {
   template <class Wait>
   bool wait_and_tell(bool patient, std::uint64_t groups, const provenance& where, const Wait& wait) {
     const waiting told(seat().waits);
-    detail::wait_schedule times(clock::now(), patient ? std::chrono::nanoseconds::max() : timeout_, late_.after());
-    if (wait(times.due())) return true;
-    while (!process_->aborted()) {
-      const auto now = clock::now();
-      if (times.warns(now))
-        tell_of(groups, where, now - times.begin());
-      else if (times.is_over(now))
-        return false;
-      if (wait(times.due())) return true;
-    }
-    return false;
+    const detail::wait_schedule times(clock::now(), patient ? std::chrono::nanoseconds::max() : timeout_,
+                                      late_.after());
+    return detail::wait_and_warn(
+               times, [&](clock::time_point until) { return wait(until) || process_->aborted(); },
+               [&](std::chrono::nanoseconds waited) { tell_of(groups, where, waited); }) &&
+           !process_->aborted();
   }
   [[gnu::noinline, gnu::cold]] void tell_of(std::uint64_t groups, const provenance& where,
                                             std::chrono::nanoseconds waited) {

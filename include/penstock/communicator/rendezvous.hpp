@@ -119,17 +119,11 @@ class rendezvous {
   // There is something to tell, or it is too late. Returns when all have come, or the run has ended.
   [[gnu::noinline, gnu::cold]] void wait_longer(std::uint64_t rank, std::uint64_t meeting, wait_schedule times,
                                                 std::chrono::nanoseconds timeout, const late_watch& late) {
-    using clock = std::chrono::steady_clock;
     const auto ended = [&] { return all_came(meeting) || is_aborted(); };
-    for (;;) {
-      // Who sleeps for long warns before it gives up, all the same.
-      const auto now = clock::now();
-      if (times.warns(now))
-        warn(rank, meeting, now - times.begin(), late);
-      else if (times.is_over(now))
-        break;
-      if (gate_.wait(ended, times.due())) return;
-    }
+    if (wait_and_warn(
+            times, [&](std::chrono::steady_clock::time_point until) { return gate_.wait(ended, until); },
+            [&](std::chrono::nanoseconds waited) { warn(rank, meeting, waited, late); }))
+      return;
     give_up(rank, meeting, timeout);
     gate_.wait(ended);  // the last one may be on its way in
   }
